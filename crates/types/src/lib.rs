@@ -1,0 +1,15 @@
+//! The nouns of hotcell. Every other crate speaks in these; none of them does IO.
+
+mod level;
+mod limits;
+mod outcome;
+mod template;
+mod units;
+
+pub use level::{Layer, LayerReport, Level, UnknownLevel};
+pub use limits::{Limit, Limits};
+pub use outcome::{
+    Artifact, BlockedSyscall, Exit, Outcome, Output, Skipped, Stage, Status, Timing, Usage,
+};
+pub use template::{Network, Profile, Template, UnknownTemplate};
+pub use units::{Bytes, Count, Cpus, Span, UnitError};
