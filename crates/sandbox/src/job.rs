@@ -1,0 +1,85 @@
+//! What to run, and how it can be refused.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+
+use hotcell_types::{Layer, Level, Limits, Profile};
+
+/// What the operator decided. No request can change any of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The lowest level that is accepted.
+    pub minimum: Level,
+    /// Where hotcell keeps what must outlive a process.
+    pub home: PathBuf,
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Job {
+    pub command: Command,
+    /// The whole environment of the program, on top of the constructed one. Nothing is inherited.
+    pub env: BTreeMap<OsString, OsString>,
+    pub stdin: Stdin,
+    pub inputs: Vec<Input>,
+    pub limits: Limits,
+    pub profile: Profile,
+}
+
+/// A program with everything that its start needs to see.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Absolute path of the real executable, behind every shim and link.
+    pub program: PathBuf,
+    /// `argv`, the name first.
+    pub args: Vec<OsString>,
+    /// Further directories or files of the host to show read-only, at the same paths: the prefix of
+    /// an interpreter. The system's own (`/usr` and so on) are always there.
+    pub read_only: Vec<PathBuf>,
+    /// What was chosen and why, for the result.
+    pub note: Option<String>,
+}
+
+#[derive(Debug)]
+pub enum Stdin {
+    Empty,
+    /// Copied into the run's pipe as the program reads it.
+    From(File),
+}
+
+/// A file given to the run: a copy of `file`, which the holder has opened and checked, at `name` in
+/// the working directory.
+#[derive(Debug)]
+pub struct Input {
+    /// One path component.
+    pub name: OsString,
+    pub file: File,
+}
+
+/// Where output goes while it appears. Chunks are already bounded by the output limit.
+pub trait Sink {
+    fn stdout(&mut self, chunk: &[u8]);
+    fn stderr(&mut self, chunk: &[u8]);
+}
+
+/// Why nothing was run.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The host gives less than the operator accepts.
+    #[error("this host gives level `{given}`, and `{minimum}` is the lowest accepted: {why}")]
+    Level { given: Level, minimum: Level, why: String, fix: String },
+    /// A layer could not be set up, although the host seemed to allow it.
+    #[error("layer `{layer}` could not be set up: {why}")]
+    Layer { layer: Layer, why: String, fix: String },
+    /// The job itself is wrong.
+    #[error("{what}: {why}")]
+    Invalid { what: String, why: String, fix: String },
+    /// The program cannot be executed.
+    #[error("`{program}` cannot be executed: {why}")]
+    NotRunnable { program: String, why: String },
+    /// Our own failure.
+    #[error("{doing}")]
+    Internal { doing: String, source: std::io::Error },
+}
