@@ -1,2 +1,40 @@
-#![no_std]
-//! The launcher.
+//! The launcher: builds the jail and becomes the program.
+//!
+//! One launcher serves one hotcell process and one root tree. It is two processes: the *guard*, which
+//! stays in the host's namespaces and outlives hotcell just long enough to end and clean everything,
+//! and the *spawner*, pid 1 of a pid namespace of its own, which builds the tree once and then makes a
+//! *cell* for each job: an init of ours (`cell`) and the program. Everything here is single-threaded,
+//! allocates nothing, and runs without libc.
+#![cfg_attr(not(test), no_std)]
+
+mod attest;
+mod cell;
+pub mod chan;
+mod fail;
+pub mod guard;
+mod landlock;
+mod proc;
+mod spawner;
+mod sys;
+mod tree;
+pub mod wire;
+
+pub use sys::{exit, landlock_abi, lock_byte, unlock_byte};
+
+/// Where the run's writable places are.
+pub mod place {
+    use core::ffi::CStr;
+
+    pub const WORK: &CStr = c"/work";
+    pub const TMP: &CStr = c"/tmp";
+    pub const SHM: &CStr = c"/dev/shm";
+    pub const PROC: &CStr = c"/proc";
+    /// The one file system behind the writable places. No Landlock rule covers it, so it is reached
+    /// only through them.
+    pub const CELL: &CStr = c"/.cell";
+    /// A file that no Landlock rule covers: reading it must fail, which proves that Landlock is on.
+    pub const SENTINEL: &CStr = c"/.hotcell";
+}
+
+/// Id of the program inside its own user namespace.
+pub const INNER_ID: u32 = 1000;

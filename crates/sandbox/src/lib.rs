@@ -5,10 +5,20 @@
 //! `wait` streams output and returns the one [`Outcome`](hotcell_types::Outcome).
 
 pub mod cgroup;
+mod collect;
+mod ids;
 mod job;
 pub mod lang;
+mod launcher;
+mod layout;
 mod native;
+mod running;
 pub mod seccomp;
+mod seen;
+mod start;
+mod steps;
+mod streams;
 
 pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin};
-pub use native::{Handle, Running, Sandbox};
+pub use native::Sandbox;
+pub use running::{Handle, Running};

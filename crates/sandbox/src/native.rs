@@ -1,65 +1,218 @@
-//! The native backend.
+//! The native backend: finds what the host gives, and starts jobs.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use hotcell_types::{Level, Outcome};
+use hotcell_jail::wire::{Failed, Setup, Step};
+use hotcell_types::{Layer, Level};
 
-use crate::{Job, Refusal, Settings, Sink};
+use crate::cgroup::Cgroups;
+use crate::ids::IdPool;
+use crate::launcher::{Launcher, StartError};
+use crate::layout::{self, Layout};
+use crate::running::Running;
+use crate::{Job, Refusal, Settings, start, steps};
 
-/// What this process keeps to run jobs: the launcher, the cgroup, the id pool.
+/// Where the ids of runs are kept apart. Only root gives runs ids of their own.
+const ID_DIR: &str = "/run/hotcell";
+
+/// What this process keeps to run jobs: launchers, the cgroup, the id pool.
 #[derive(Debug)]
 pub struct Sandbox {
-    level: Level,
+    minimum: Level,
+    cgroups: Option<Cgroups>,
+    ids: Option<IdPool>,
+    state: Mutex<State>,
 }
 
-/// A job that was let go.
+/// What is found out, or made, when it is first needed.
 #[derive(Debug)]
-pub struct Running {}
+struct State {
+    setup: Setup,
+    found: Found,
+    /// One launcher for each set of paths that runs can see.
+    bases: HashMap<Vec<PathBuf>, Arc<Base>>,
+}
 
-/// Ends, pauses or resumes a run from another thread.
+/// How far the host goes, and why not further.
 #[derive(Debug, Clone)]
-pub struct Handle {}
+struct Found {
+    level: Level,
+    why: String,
+    fix: String,
+}
+
+/// A launcher with the tree that it built.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) launcher: Launcher,
+    pub(crate) layout: Layout,
+}
+
+/// What a run takes from the sandbox that it runs in.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) level: Level,
+    pub(crate) cgroups: Option<&'a Cgroups>,
+    pub(crate) ids: Option<&'a IdPool>,
+    pub(crate) base: Arc<Base>,
+    pub(crate) begun: Instant,
+}
 
 impl Sandbox {
-    /// Finds what this host gives; fails closed below `settings.minimum`.
+    /// Finds what this host gives; fails closed below `settings.minimum`. What needs the launcher is
+    /// found out with the first job, in the same way.
     pub fn open(settings: &Settings) -> Result<Sandbox, Refusal> {
-        Ok(Sandbox { level: settings.minimum })
+        let root = rustix::process::geteuid().is_root();
+        let mut found = Found::everything();
+        let ids = if root { found.take_ids() } else { found.without_ids() };
+        let cgroups = found.take_cgroups();
+        found.check(settings.minimum)?;
+        let setup = Setup { user_namespace: !root, proc: true, bare: false };
+        let state = State { setup, found, bases: HashMap::new() };
+        Ok(Sandbox { minimum: settings.minimum, cgroups, ids, state: Mutex::new(state) })
     }
 
+    /// The level as far as it is known: the first job may find that the host gives less.
     pub fn level(&self) -> Level {
-        self.level
+        self.state().found.level
     }
 
     /// Builds the jail, reads back every layer, and lets the program go.
-    pub fn start(&self, _job: Job) -> Result<Running, Refusal> {
-        Err(Refusal::Internal {
-            doing: "starting a run".into(),
-            source: std::io::ErrorKind::Unsupported.into(),
-        })
+    pub fn start(&self, job: Job) -> Result<Running, Refusal> {
+        let begun = Instant::now();
+        for path in &job.command.read_only {
+            check_shared(path)?;
+        }
+        let (base, level) = self.base(&job.command.read_only)?;
+        let parts =
+            Parts { level, cgroups: self.cgroups.as_ref(), ids: self.ids.as_ref(), base, begun };
+        start::start(&parts, job)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The launcher for runs that see these paths, and the level that it gives.
+    fn base(&self, read_only: &[PathBuf]) -> Result<(Arc<Base>, Level), Refusal> {
+        let mut state = self.state();
+        if let Some(base) = state.bases.get(read_only) {
+            return Ok((Arc::clone(base), state.found.level));
+        }
+        let layout = Layout::new(read_only);
+        let launcher = match self.launcher(state.setup, &layout) {
+            Err(StartError::Step(Failed { step: Step::ProcMount, errno, .. })) => {
+                state.found.without_proc(errno);
+                state.found.check(self.minimum)?;
+                state.setup.proc = false;
+                self.launcher(state.setup, &layout)
+            }
+            other => other,
+        };
+        let launcher = launcher.map_err(|error| start_refusal(error, &layout))?;
+        let base = Arc::new(Base { launcher, layout });
+        state.bases.insert(read_only.to_vec(), Arc::clone(&base));
+        Ok((base, state.found.level))
+    }
+
+    fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
+        let of_cgroups = self.cgroups.as_ref().map(Cgroups::keep_alive_fds);
+        let of_cgroups = of_cgroups.transpose().map_err(|e| StartError::Spawn(io::Error::other(e)))?;
+        let of_cgroups = of_cgroups.unwrap_or_default();
+        let of_ids = self.ids.as_ref().map(IdPool::lock);
+        let kept: Vec<BorrowedFd<'_>> =
+            of_cgroups.iter().map(AsFd::as_fd).chain(of_ids).collect();
+        Launcher::start(setup, layout, &kept)
     }
 }
 
-impl Running {
-    pub fn handle(&self) -> Handle {
-        Handle {}
+impl Found {
+    fn everything() -> Found {
+        Found { level: Level::Full, why: String::new(), fix: String::new() }
     }
 
-    /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
-    /// directory; without one they are only listed.
-    pub fn wait(self, _sink: &mut dyn Sink, _outputs: Option<&Path>) -> Result<Outcome, Refusal> {
-        Err(Refusal::Internal {
-            doing: "waiting for a run".into(),
-            source: std::io::ErrorKind::Unsupported.into(),
-        })
+    fn lower(&mut self, level: Level, why: String, fix: String) {
+        if level < self.level {
+            *self = Found { level, why, fix };
+        }
+    }
+
+    fn take_ids(&mut self) -> Option<IdPool> {
+        match IdPool::open(Path::new(ID_DIR)) {
+            Ok(pool) => Some(pool),
+            Err(error) => {
+                let why = format!("ids cannot be reserved in `{ID_DIR}`: {error}");
+                self.lower(Level::User, why, format!("make `{ID_DIR}` writable for root"));
+                None
+            }
+        }
+    }
+
+    fn without_ids(&mut self) -> Option<IdPool> {
+        let why = "only root can give each run an id of its own".to_owned();
+        self.lower(Level::User, why, "run hotcell as root, or accept level `user`".to_owned());
+        None
+    }
+
+    fn take_cgroups(&mut self) -> Option<Cgroups> {
+        match Cgroups::find() {
+            Ok(cgroups) => {
+                cgroups.sweep();
+                Some(cgroups)
+            }
+            Err(missing) => {
+                self.lower(Level::NoCgroup, missing.to_string(), missing.fix());
+                None
+            }
+        }
+    }
+
+    fn without_proc(&mut self, errno: i32) {
+        let error = io::Error::from_raw_os_error(errno);
+        let why = format!("the kernel does not allow a /proc of its own here: {error}");
+        let fix = "in a container, start it so that /proc is not masked \
+                   (`--security-opt systempaths=unconfined`)";
+        self.lower(Level::NoProc, why, fix.to_owned());
+    }
+
+    fn check(&self, minimum: Level) -> Result<(), Refusal> {
+        if self.level >= minimum {
+            return Ok(());
+        }
+        let Found { level: given, why, fix } = self.clone();
+        let fix = format!(
+            "{fix}; or, as the operator, accept it: `min_level = \"{given}\"` in hotcell's config.toml"
+        );
+        Err(Refusal::Level { given, minimum, why, fix })
     }
 }
 
-impl Handle {
-    pub fn cancel(&self) {}
-    pub fn pause(&self) -> Result<(), Refusal> {
-        Ok(())
+fn start_refusal(error: StartError, layout: &Layout) -> Refusal {
+    match error {
+        StartError::Step(failed) => steps::refusal(failed, layout),
+        StartError::Spawn(error) => Refusal::Layer {
+            layer: Layer::Root,
+            why: format!("the launcher cannot be executed: {error}"),
+            fix: "allow execution from memory: `sysctl vm.memfd_noexec=0`".to_owned(),
+        },
+        StartError::Silent(source) => {
+            Refusal::Internal { doing: "starting the launcher".to_owned(), source }
+        }
     }
-    pub fn resume(&self) -> Result<(), Refusal> {
-        Ok(())
+}
+
+fn check_shared(path: &Path) -> Result<(), Refusal> {
+    if layout::can_be_shared(path) {
+        return Ok(());
     }
+    Err(Refusal::Invalid {
+        what: format!("`{}` cannot be shown to a run", path.display()),
+        why: "it is relative, not in normal form, or as wide as a root or home directory".into(),
+        fix: "name the directory that is needed, by its full path".into(),
+    })
 }

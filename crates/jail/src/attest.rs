@@ -1,0 +1,190 @@
+//! Reads back every layer of the program's process from outside, before it is let go. Nothing that
+//! the process says of itself counts, but for the Landlock sentinel, which no file shows: that is
+//! tried by our own code before any byte of the job is looked at.
+
+use core::mem::MaybeUninit;
+
+use rustix::fd::AsFd;
+use rustix::fs::RawDir;
+
+use crate::fail::{At, Done, require};
+use crate::place;
+use crate::proc::{self, HostProc, MAX_FILE, Path, Process};
+use crate::wire::{Cgroup, Numbers, Seen, Step};
+
+/// Mounts that each run adds to the tree: the cell and its three places.
+const OWN_WRITABLE: u32 = 4;
+
+/// What must be seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) numbers: &'a Numbers,
+    pub(crate) cgroup: Cgroup,
+    pub(crate) cgroup_name: &'a [u8],
+    pub(crate) proc: bool,
+    /// Supplementary groups were dropped; a user without privileges cannot.
+    pub(crate) no_groups: bool,
+    /// Of the launcher itself.
+    pub(crate) namespaces: [u64; 7],
+    pub(crate) tree_mounts: u32,
+    pub(crate) landlock_denied: bool,
+}
+
+/// Looks at everything and refuses at the first thing that is not as it has to be.
+pub(crate) fn attest(
+    host: &HostProc,
+    pidfd: impl AsFd,
+    expected: &Expected<'_>,
+) -> Done<Seen> {
+    let process = host.behind(pidfd).at(Step::AttestNamespaces)?;
+    let mut buffer = [0; MAX_FILE];
+    let mut seen = Seen { landlock_denied: expected.landlock_denied, ..Seen::default() };
+    require(seen.landlock_denied, Step::AttestLandlock)?;
+    namespaces(&process, expected, &mut seen)?;
+    status(&process, expected, &mut buffer, &mut seen)?;
+    mounts(&process, expected, &mut buffer, &mut seen)?;
+    cgroup(&process, expected, &mut buffer, &mut seen)?;
+    limits(&process, expected, &mut buffer, &mut seen)?;
+    session(&process, &mut buffer, &mut seen)?;
+    descriptors(&process, &mut buffer, &mut seen)?;
+    Ok(seen)
+}
+
+fn namespaces(process: &Process, expected: &Expected<'_>, seen: &mut Seen) -> Done {
+    seen.namespaces = process.namespaces().at(Step::AttestNamespaces)?;
+    for (theirs, ours) in seen.namespaces.iter().zip(expected.namespaces) {
+        require(*theirs != ours, Step::AttestNamespaces)?;
+    }
+    Ok(())
+}
+
+fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let text = process.read(c"status", buffer).at(Step::AttestStatus)?;
+    seen.uid = same_ids(text, b"Uid:")?;
+    seen.gid = same_ids(text, b"Gid:")?;
+    let ids = seen.uid == expected.numbers.outer_uid && seen.gid == expected.numbers.outer_gid;
+    require(ids, Step::AttestIds)?;
+    require(!expected.no_groups || groups_are(text, seen.gid), Step::AttestIds)?;
+    for set in [&b"CapInh:"[..], b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:"] {
+        // A set that cannot be read counts as full.
+        let set = proc::field(text, set).and_then(proc::hexadecimal).unwrap_or(u64::MAX);
+        seen.capabilities |= set;
+    }
+    require(seen.capabilities == 0, Step::Capabilities)?;
+    seen.no_new_privs = proc::field(text, b"NoNewPrivs:") == Some(b"1");
+    require(seen.no_new_privs, Step::NoNewPrivs)?;
+    require(proc::field(text, b"Seccomp:") == Some(b"2"), Step::Seccomp)?;
+    // Older kernels do not count the filters.
+    let filters = proc::field(text, b"Seccomp_filters:").and_then(proc::number).unwrap_or(1);
+    seen.seccomp_filters = u32::try_from(filters).unwrap_or(u32::MAX);
+    Ok(())
+}
+
+/// The id, when the real, effective, saved and file system ones are all the same.
+fn same_ids(text: &[u8], name: &[u8]) -> Done<u32> {
+    let line = proc::field(text, name).unwrap_or_default();
+    let mut ids = proc::words(line).map(proc::number);
+    let first = ids.next().flatten().and_then(|id| u32::try_from(id).ok());
+    let same = ids.all(|id| id.is_some() && id == first.map(u64::from));
+    require(same && first.is_some(), Step::AttestIds)?;
+    Ok(first.unwrap_or(u32::MAX))
+}
+
+/// No supplementary group but the run's own.
+fn groups_are(text: &[u8], own: u32) -> bool {
+    let line = proc::field(text, b"Groups:").unwrap_or_default();
+    proc::words(line).all(|group| proc::number(group) == Some(u64::from(own)))
+}
+
+fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let text = process.read(c"mountinfo", buffer).at(Step::AttestMounts)?;
+    let mut root_seen = false;
+    let mut proc_mounts = 0;
+    for line in proc::lines(text) {
+        let mut fields = proc::words(line).skip(4);
+        let point = fields.next().unwrap_or_default();
+        let options = fields.next().unwrap_or_default();
+        seen.mounts += 1;
+        proc_mounts += u32::from(point == place::PROC.to_bytes());
+        if options.starts_with(b"ro,") || options == b"ro" {
+            root_seen |= point == b"/";
+        } else {
+            seen.writable_mounts += 1;
+            let own = [place::CELL, place::WORK, place::TMP, place::SHM];
+            require(own.iter().any(|p| p.to_bytes() == point), Step::AttestMounts)?;
+        }
+    }
+    // The run's own /proc lies over the spawner's.
+    seen.proc_mounted = proc_mounts == 2;
+    require(seen.proc_mounted == expected.proc, Step::AttestMounts)?;
+    require(root_seen, Step::AttestMounts)?;
+    require(seen.writable_mounts == OWN_WRITABLE, Step::AttestMounts)?;
+    let all = expected.tree_mounts + OWN_WRITABLE + u32::from(expected.proc);
+    require(seen.mounts == all, Step::AttestMounts)
+}
+
+fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let wanted = match expected.cgroup {
+        Cgroup::None => return Ok(()),
+        Cgroup::Into => 1,
+        Cgroup::Attach(n) => u32::from(n),
+    };
+    let text = process.read(c"cgroup", buffer).at(Step::AttestCgroup)?;
+    let name = expected.cgroup_name;
+    require(!name.is_empty(), Step::AttestCgroup)?;
+    for line in proc::lines(text) {
+        let above = line.strip_suffix(name).unwrap_or_default();
+        seen.cgroups += u32::from(above.ends_with(b"/"));
+    }
+    require(seen.cgroups >= wanted, Step::AttestCgroup)
+}
+
+fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let text = process.read(c"limits", buffer).at(Step::AttestRlimits)?;
+    let is = |name: &[u8], value: u64| {
+        let line = proc::field(text, name).unwrap_or_default();
+        let mut words = proc::words(line).map(proc::number);
+        words.next() == Some(Some(value)) && words.next() == Some(Some(value))
+    };
+    require(is(b"Max open files", expected.numbers.open_files), Step::AttestRlimits)?;
+    require(is(b"Max core file size", 0), Step::AttestRlimits)?;
+    require(is(b"Max file size", expected.numbers.disk_bytes), Step::AttestRlimits)?;
+    seen.open_files = expected.numbers.open_files;
+    Ok(())
+}
+
+/// Leader of a session of its own, without a terminal.
+fn session(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let text = process.read(c"stat", buffer).at(Step::AttestSession)?;
+    let after_name = text.rsplit(|&b| b == b')').next().unwrap_or_default();
+    // state, parent, group, session, terminal
+    let mut fields = proc::words(after_name).skip(3);
+    let session = fields.next().and_then(proc::number);
+    let terminal = fields.next().and_then(proc::number);
+    seen.own_session = session == Some(process.pid) && terminal == Some(0);
+    require(seen.own_session, Step::AttestSession)
+}
+
+/// Only 0, 1 and 2 stay open across the start of the program.
+fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
+    let dir = process.open_dir(c"fd").at(Step::AttestDescriptors)?;
+    let mut space = [MaybeUninit::uninit(); 2048];
+    let mut entries = RawDir::new(&dir, &mut space);
+    while let Some(entry) = entries.next() {
+        let entry = entry.at(Step::AttestDescriptors)?;
+        let Some(number) = proc::number(entry.file_name().to_bytes()) else { continue };
+        if !closed_on_exec(process, number, buffer).at(Step::AttestDescriptors)? {
+            require(number <= 2, Step::AttestDescriptors)?;
+            seen.descriptors += 1;
+        }
+    }
+    require(seen.descriptors == 3, Step::AttestDescriptors)
+}
+
+fn closed_on_exec(process: &Process, number: u64, buffer: &mut [u8]) -> rustix::io::Result<bool> {
+    const O_CLOEXEC: u64 = 0o2_000_000;
+    let path = Path::of(format_args!("fdinfo/{number}"))?;
+    let text = process.read(path.as_c()?, buffer)?;
+    let flags = proc::field(text, b"flags:").and_then(proc::octal).unwrap_or(0);
+    Ok(flags & O_CLOEXEC != 0)
+}

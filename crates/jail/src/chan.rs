@@ -1,0 +1,99 @@
+//! Packets with descriptors over SOCK_SEQPACKET sockets.
+
+use core::mem::MaybeUninit;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice, IoSliceMut, Result};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::Pid;
+
+use crate::wire::{MAX_FDS, Report, Writer};
+
+/// Largest report: far below a packet, so that it can live on the stack.
+pub const MAX_REPORT: usize = 1024;
+
+/// Descriptors that came with a packet.
+#[derive(Debug)]
+pub struct Fds {
+    list: [Option<OwnedFd>; MAX_FDS],
+    count: usize,
+}
+
+impl Fds {
+    pub const fn none() -> Fds {
+        Fds { list: [const { None }; MAX_FDS], count: 0 }
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub fn get(&self, index: usize) -> Result<BorrowedFd<'_>> {
+        self.list.get(index).and_then(Option::as_ref).map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+
+    pub fn take(&mut self, index: usize) -> Result<OwnedFd> {
+        self.list.get_mut(index).and_then(Option::take).ok_or(Errno::BADF)
+    }
+
+    fn push(&mut self, fd: OwnedFd) {
+        // More than fit were already refused by the control buffer's size.
+        if let Some(slot) = self.list.get_mut(self.count) {
+            *slot = Some(fd);
+            self.count += 1;
+        }
+    }
+}
+
+/// What came besides the bytes.
+#[derive(Debug)]
+pub struct Received {
+    pub length: usize,
+    pub fds: Fds,
+    /// The sender, in the receiver's pid namespace, as the kernel says (with SO_PASSCRED).
+    pub sender: Option<Pid>,
+}
+
+/// Receives one packet. A closed peer is a packet of no bytes; a cut one is an error.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let message = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut received = Received { length: message.bytes, fds: Fds::none(), sender: None };
+    for part in control.drain() {
+        match part {
+            RecvAncillaryMessage::ScmRights(fds) => fds.for_each(|fd| received.fds.push(fd)),
+            RecvAncillaryMessage::ScmCredentials(credentials) => {
+                received.sender = Some(credentials.pid);
+            }
+            _ => {}
+        }
+    }
+    if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok(received)
+}
+
+/// Sends a report, with a descriptor if there is one.
+pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut buffer = [0; MAX_REPORT];
+    let mut writer = Writer::new(&mut buffer);
+    report.write(&mut writer);
+    send(socket, writer.finish().map_err(|_| Errno::MSGSIZE)?, fd.as_slice())
+}
+
+/// Sends one packet with its descriptors.
+pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::MSGSIZE);
+    }
+    sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}

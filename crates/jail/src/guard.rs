@@ -1,0 +1,123 @@
+//! The launcher's first process. It stays in the host's namespaces, starts the spawner, and is there
+//! until everything is gone.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, Signal};
+
+use crate::chan::{self, Fds};
+use crate::fail::{At, Done};
+use crate::landlock;
+use crate::proc::{HostProc, Path};
+use crate::spawner::Spawner;
+use crate::sys::{self, Cloned};
+use crate::tree;
+use crate::wire::{Entries, MAX_PACKET, Report, Setup, Step};
+
+/// hotcell gives its socket as standard input.
+const CONTROL: u32 = 0;
+
+const FAILED: u8 = 70;
+
+/// The whole life of the launcher.
+pub fn main() -> ! {
+    match run() {
+        Ok(()) => sys::exit(0),
+        Err(failure) => {
+            // If hotcell does not hear it, it sees the closed socket.
+            let told = chan::report(sys::at(CONTROL), &Report::Failed(failure), None);
+            sys::exit(if told.is_ok() { FAILED } else { FAILED + 1 })
+        }
+    }
+}
+
+fn run() -> Done {
+    clean()?;
+    let mut packet = [0; MAX_PACKET];
+    let received = chan::receive(sys::at(CONTROL), &mut packet).at(Step::Protocol)?;
+    let packet = packet.get(..received.length).unwrap_or_default();
+    let (setup, entries) = Setup::read(packet).at(Step::Protocol)?;
+    if setup.user_namespace {
+        own_user_namespace()?;
+    }
+    let namespaces =
+        linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID;
+    match sys::clone(u64::from(namespaces), None).at(Step::Namespaces)? {
+        Cloned::Child => {
+            if let Err(failure) = spawn(setup, entries) {
+                let told = chan::report(sys::at(CONTROL), &Report::Failed(failure), None);
+                sys::exit(if told.is_ok() { FAILED } else { FAILED + 1 })
+            }
+            sys::exit(0)
+        }
+        Cloned::Parent { pid, pidfd } => {
+            watch(&pidfd).at(Step::Protocol)?;
+            sys::wait_for(pid).map(drop).at(Step::Protocol)?;
+            clean_up(&received.fds);
+            Ok(())
+        }
+    }
+}
+
+/// The first act: nothing inherited but the control socket.
+fn clean() -> Done {
+    sys::close_range(CONTROL + 1, u32::MAX).at(Step::Descriptors)?;
+    sys::reset_signals();
+    rustix::process::umask(Mode::empty());
+    // Cells put their descriptors at high numbers.
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let files = Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(Resource::Nofile, files).at(Step::Rlimits)
+}
+
+/// An ordinary user becomes the owner of a user namespace, under the same id.
+fn own_user_namespace() -> Done {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    sys::unshare(linux_raw_sys::general::CLONE_NEWUSER).at(Step::UserNamespace)?;
+    let own = HostProc::open().and_then(|host| host.own()).at(Step::IdMap)?;
+    own.write(c"setgroups", b"deny").at(Step::IdMap)?;
+    for (file, id) in [(c"uid_map", uid), (c"gid_map", gid)] {
+        let line = Path::of(format_args!("{id} {id} 1")).at(Step::IdMap)?;
+        own.write(file, line.as_c().at(Step::IdMap)?.to_bytes()).at(Step::IdMap)?;
+    }
+    Ok(())
+}
+
+/// The life of the spawner, in its own mount and pid namespace.
+fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
+    let host = HostProc::open().at(Step::HostProc)?;
+    tree::enter(setup, entries.clone())?;
+    let rulesets = landlock::rulesets(entries)?;
+    let control = rustix::io::fcntl_dupfd_cloexec(sys::at(CONTROL), 3).at(Step::Descriptors)?;
+    let drop_groups = !setup.user_namespace;
+    Spawner::new(control, host, rulesets, setup.proc, drop_groups)?.serve()
+}
+
+/// Returns when the spawner has ended, by itself or because hotcell is gone.
+fn watch(spawner: &OwnedFd) -> rustix::io::Result<()> {
+    let control = sys::at(CONTROL);
+    let mut fds = [
+        PollFd::from_borrowed_fd(spawner.as_fd(), PollFlags::IN),
+        // Never read here: only its end counts.
+        PollFd::from_borrowed_fd(control, PollFlags::empty()),
+    ];
+    loop {
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        let [spawner_ended, hotcell_gone] = [&fds[0], &fds[1]].map(|fd| !fd.revents().is_empty());
+        if hotcell_gone {
+            return rustix::process::pidfd_send_signal(spawner, Signal::KILL);
+        }
+        if spawner_ended {
+            return Ok(());
+        }
+    }
+}
+
+/// What hotcell would have removed. While it lives it does so itself, and finds nothing left here.
+fn clean_up(_kept: &Fds) {}

@@ -1,0 +1,158 @@
+//! Reads /proc, the host's, held since before the root was changed.
+
+use core::fmt::Write as _;
+
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::{Errno, Result};
+
+/// Largest file that is read: a mountinfo of some hundred mounts.
+pub(crate) const MAX_FILE: usize = 48 * 1024;
+
+/// A path built on the stack.
+pub(crate) struct Path {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl core::fmt::Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.length + text.len();
+        // One byte stays for the terminator.
+        let room = self.bytes.len() - 1;
+        let place = self.bytes.get_mut(self.length..end.min(room)).ok_or(core::fmt::Error)?;
+        if place.len() != text.len() {
+            return Err(core::fmt::Error);
+        }
+        place.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+impl Path {
+    pub(crate) fn of(parts: core::fmt::Arguments<'_>) -> Result<Path> {
+        let mut path = Path { bytes: [0; 64], length: 0 };
+        path.write_fmt(parts).map_err(|_| Errno::NAMETOOLONG)?;
+        Ok(path)
+    }
+
+    pub(crate) fn as_c(&self) -> Result<&core::ffi::CStr> {
+        core::ffi::CStr::from_bytes_until_nul(&self.bytes).map_err(|_| Errno::INVAL)
+    }
+}
+
+/// The host's /proc.
+#[derive(Debug)]
+pub(crate) struct HostProc {
+    dir: OwnedFd,
+}
+
+/// One process's directory in it. Refers to that process only, also after its number was used again.
+#[derive(Debug)]
+pub(crate) struct Process {
+    dir: OwnedFd,
+    pub(crate) pid: u64,
+}
+
+impl HostProc {
+    pub(crate) fn open() -> Result<HostProc> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).map(|dir| HostProc { dir })
+    }
+
+    /// This process.
+    pub(crate) fn own(&self) -> Result<Process> {
+        self.process(c"self", 0)
+    }
+
+    /// The process behind a pidfd. Its number here differs from the one in our own pid namespace.
+    pub(crate) fn behind(&self, pidfd: impl AsFd) -> Result<Process> {
+        let path = Path::of(format_args!("self/fdinfo/{}", pidfd.as_fd().as_raw_fd()))?;
+        let mut buffer = [0; 512];
+        let info = read_at(&self.dir, path.as_c()?, &mut buffer)?;
+        let pid = field(info, b"Pid:").and_then(number).ok_or(Errno::SRCH)?;
+        let path = Path::of(format_args!("{pid}"))?;
+        self.process(path.as_c()?, pid)
+    }
+
+    fn process(&self, name: &core::ffi::CStr, pid: u64) -> Result<Process> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.dir, name, flags, Mode::empty())?;
+        Ok(Process { dir, pid })
+    }
+}
+
+impl Process {
+    pub(crate) fn read<'b>(&self, name: &core::ffi::CStr, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
+        read_at(&self.dir, name, buffer)
+    }
+
+    pub(crate) fn write(&self, name: &core::ffi::CStr, content: &[u8]) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty())?;
+        // Such files take one write or fail.
+        match rustix::io::write(&file, content)? {
+            n if n == content.len() => Ok(()),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Inodes of user, mnt, pid, net, ipc, uts, cgroup.
+    pub(crate) fn namespaces(&self) -> Result<[u64; 7]> {
+        let mut inodes = [0; 7];
+        let names =
+            [c"ns/user", c"ns/mnt", c"ns/pid", c"ns/net", c"ns/ipc", c"ns/uts", c"ns/cgroup"];
+        for (inode, name) in inodes.iter_mut().zip(names) {
+            *inode = rustix::fs::statat(&self.dir, name, rustix::fs::AtFlags::empty())?.st_ino;
+        }
+        Ok(inodes)
+    }
+
+    pub(crate) fn open_dir(&self, name: &core::ffi::CStr) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, name, flags, Mode::empty())
+    }
+}
+
+/// Reads a whole file; one that does not fit is an error, never half an answer.
+fn read_at<'b>(
+    dir: &OwnedFd,
+    name: &core::ffi::CStr,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8]> {
+    let file = rustix::fs::openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut length = 0;
+    loop {
+        let rest = buffer.get_mut(length..).filter(|r| !r.is_empty()).ok_or(Errno::FBIG)?;
+        match rustix::io::read(&file, rest)? {
+            0 => return buffer.get(..length).ok_or(Errno::IO),
+            n => length += n,
+        }
+    }
+}
+
+/// The rest of the first line that starts with `name`, without surrounding blanks.
+pub(crate) fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    lines(text).find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
+}
+
+pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&b| b == b'\n').filter(|line| !line.is_empty())
+}
+
+pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+pub(crate) fn octal(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(core::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+}

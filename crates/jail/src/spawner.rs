@@ -1,0 +1,429 @@
+//! Serves jobs: makes a cell for each, reads it back, lets the program go, and tells how it ended.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::attest::{self, Expected};
+use crate::cell::{self, Plan};
+use crate::chan::{self, Fds, MAX_REPORT};
+use crate::fail::{At, Done, failed};
+use crate::landlock::Rulesets;
+use crate::proc::{HostProc, Path};
+use crate::sys::{self, Cloned};
+use crate::wire::{
+    Blocked, Cgroup, Ended, Failed, Job, MAX_PACKET, Micros, Numbers, Ready, Report, Step,
+};
+use crate::INNER_ID;
+
+/// Most runs at one time.
+const MAX_RUNS: usize = 128;
+/// Sources of events: the control socket, and four of each run.
+const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS;
+/// Longest name of a cgroup.
+const MAX_NAME: usize = 64;
+/// Reported calls that are answered one by one. Beyond that the listener is closed, and the kernel
+/// itself refuses: a program cannot keep the spawner busy.
+const MAX_REPORTED: u64 = 4096;
+
+const NAMESPACES: u64 = (linux_raw_sys::general::CLONE_NEWUSER
+    | linux_raw_sys::general::CLONE_NEWNS
+    | linux_raw_sys::general::CLONE_NEWPID
+    | linux_raw_sys::general::CLONE_NEWNET
+    | linux_raw_sys::general::CLONE_NEWIPC
+    | linux_raw_sys::general::CLONE_NEWUTS) as u64;
+const CGROUP_NAMESPACE: u64 = linux_raw_sys::general::CLONE_NEWCGROUP as u64;
+
+/// What the spawner has once the tree stands.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    pub(crate) control: OwnedFd,
+    pub(crate) host: HostProc,
+    pub(crate) rulesets: Rulesets,
+    pub(crate) namespaces: [u64; 7],
+    pub(crate) tree_mounts: u32,
+    pub(crate) proc: bool,
+    pub(crate) drop_groups: bool,
+    runs: [Option<Run>; MAX_RUNS],
+}
+
+/// A run from its clone to its reaping.
+#[derive(Debug)]
+struct Run {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// To hotcell.
+    socket: OwnedFd,
+    /// To the cell.
+    cord: OwnedFd,
+    listener: Option<OwnedFd>,
+    begun: Timespec,
+    numbers: Numbers,
+    cgroup: Cgroup,
+    cgroup_name: Name,
+    ended: Ended,
+    reported: u64,
+    #[cfg(feature = "holes")]
+    holes: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    bytes: [u8; MAX_NAME],
+    length: usize,
+}
+
+impl Name {
+    fn of(text: &[u8]) -> Option<Name> {
+        let mut bytes = [0; MAX_NAME];
+        bytes.get_mut(..text.len())?.copy_from_slice(text);
+        Some(Name { bytes, length: text.len() })
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Control,
+    /// hotcell spoke or went away: either way the run is to end.
+    Ordered(usize),
+    Cord(usize),
+    Notice(usize),
+    Exited(usize),
+}
+
+impl Spawner {
+    pub(crate) fn new(
+        control: OwnedFd,
+        host: HostProc,
+        rulesets: Rulesets,
+        proc: bool,
+        drop_groups: bool,
+    ) -> Done<Spawner> {
+        let own = host.own().at(Step::HostProc)?;
+        let namespaces = own.namespaces().at(Step::HostProc)?;
+        let mut buffer = [0; crate::proc::MAX_FILE];
+        let mounts = own.read(c"mountinfo", &mut buffer).at(Step::HostProc)?;
+        let tree_mounts = u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX);
+        let runs = [const { None }; MAX_RUNS];
+        Ok(Spawner { control, host, rulesets, namespaces, tree_mounts, proc, drop_groups, runs })
+    }
+
+    /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
+    /// everything that it ever started.
+    pub(crate) fn serve(&mut self) -> Done {
+        let ready = Ready { landlock_abi: self.rulesets.abi, mounts: self.tree_mounts };
+        chan::report(&self.control, &Report::Ready(ready), None).at(Step::Protocol)?;
+        let mut packet = [0; MAX_PACKET];
+        loop {
+            let mut events = [const { None }; MAX_EVENTS];
+            self.wait(&mut events).at(Step::Protocol)?;
+            for event in events.into_iter().map_while(|event| event) {
+                match event {
+                    Event::Control => {
+                        if !self.take_job(&mut packet)? {
+                            return Ok(());
+                        }
+                    }
+                    Event::Ordered(run) => self.end(run),
+                    Event::Cord(run) => self.hear(run),
+                    Event::Notice(run) => self.answer(run),
+                    Event::Exited(run) => self.bury(run),
+                }
+            }
+        }
+    }
+
+    /// Waits until something happens, and lists it: of one run its exit last, so that nothing it said
+    /// is lost.
+    fn wait(&self, events: &mut [Option<Event>; MAX_EVENTS]) -> rustix::io::Result<()> {
+        let mut sources = [const { None }; MAX_EVENTS];
+        let mut polled: [PollFd<'_>; MAX_EVENTS] =
+            core::array::from_fn(|_| PollFd::new(&self.control, PollFlags::IN));
+        let mut count = 0;
+        for (fd, event) in self.sources() {
+            if let (Some(place), Some(source)) = (polled.get_mut(count), sources.get_mut(count)) {
+                *place = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+                *source = Some(event);
+                count += 1;
+            }
+        }
+        let polled = polled.get_mut(..count).unwrap_or_default();
+        match poll(polled, None) {
+            Err(Errno::INTR) => return Ok(()),
+            other => other?,
+        };
+        let happened = polled.iter().zip(sources).filter(|(p, _)| !p.revents().is_empty());
+        for (place, (_, source)) in events.iter_mut().zip(happened) {
+            *place = source;
+        }
+        Ok(())
+    }
+
+    fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Event)> {
+        let runs = self.runs.iter().enumerate().filter_map(|(i, run)| Some((i, run.as_ref()?)));
+        let of_runs = runs.flat_map(|(index, run)| {
+            let notice = run.listener.as_ref().map(|fd| (fd.as_fd(), Event::Notice(index)));
+            let always = [
+                (run.socket.as_fd(), Event::Ordered(index)),
+                (run.cord.as_fd(), Event::Cord(index)),
+            ];
+            let exit = (run.pidfd.as_fd(), Event::Exited(index));
+            always.into_iter().chain(notice).chain([exit])
+        });
+        [(self.control.as_fd(), Event::Control)].into_iter().chain(of_runs)
+    }
+
+    /// Takes a job from the control socket and starts it. `false` when hotcell has gone.
+    fn take_job(&mut self, packet: &mut [u8]) -> Done<bool> {
+        let mut received = match chan::receive(&self.control, packet) {
+            Ok(received) => received,
+            // A packet that is too large is dropped with its descriptors; the run's socket closes,
+            // which hotcell sees.
+            Err(Errno::MSGSIZE) => return Ok(true),
+            Err(errno) => return Err(failed(Step::Protocol, errno, 0)),
+        };
+        if received.length == 0 {
+            return Ok(false);
+        }
+        let packet = packet.get(..received.length).unwrap_or_default();
+        if let Err(failure) = self.start(packet, &mut received.fds)
+            && let Ok(socket) = received.fds.get(0)
+        {
+            tell(socket, &Report::Failed(failure), None);
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, packet: &[u8], fds: &mut Fds) -> Done {
+        let job = Job::read(packet).at(Step::Protocol)?;
+        if fds.count() != job.descriptors() {
+            return Err(failed(Step::Protocol, Errno::BADF, fds.count()));
+        }
+        let cgroup_name =
+            Name::of(job.cgroup_name).ok_or_else(|| failed(Step::Protocol, Errno::INVAL, 0))?;
+        let free = self.runs.iter().position(Option::is_none);
+        let free = free.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_RUNS))?;
+        let begun = clock_gettime(ClockId::Monotonic);
+        let (cord, their_cord) = cord().at(Step::Clone)?;
+        let (pid, pidfd) = self.clone_cell(&job, fds, &their_cord)?;
+        drop(their_cord);
+        let run = Run {
+            pid,
+            pidfd,
+            socket: fds.take(0).at(Step::Protocol)?,
+            cord,
+            listener: None,
+            begun,
+            numbers: job.numbers,
+            cgroup: job.cgroup,
+            cgroup_name,
+            ended: Ended::default(),
+            reported: 0,
+            #[cfg(feature = "holes")]
+            holes: job.holes,
+        };
+        let mapped = self.map_ids(&run);
+        let place = self.runs.get_mut(free);
+        let run = place.map(|place| place.insert(run));
+        if let (Some(run), Err(failure)) = (run, mapped) {
+            run.fail(failure);
+        }
+        Ok(())
+    }
+
+    fn clone_cell(&self, job: &Job<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
+        // Where it attaches itself, the namespace comes after that.
+        let (flags, into) = match job.cgroup {
+            Cgroup::None => (NAMESPACES | CGROUP_NAMESPACE, None),
+            Cgroup::Into => (NAMESPACES | CGROUP_NAMESPACE, Some(fds.get(4).at(Step::Protocol)?)),
+            Cgroup::Attach(_) => (NAMESPACES, None),
+        };
+        #[cfg(feature = "holes")]
+        let flags = flags & !crate::holes::namespaces(job.holes);
+        match sys::clone(flags, into).at(Step::Clone)? {
+            Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
+            Cloned::Child => cell::live(&Plan {
+                job,
+                fds,
+                ruleset: if job.loopback {
+                    self.rulesets.loopback.as_fd()
+                } else {
+                    self.rulesets.sealed.as_fd()
+                },
+                cord: cord.as_fd(),
+                proc: self.proc,
+                drop_groups: self.drop_groups,
+            }),
+        }
+    }
+
+    /// Gives the run its one id, and lets its init go on.
+    fn map_ids(&self, run: &Run) -> Done {
+        let process = self.host.behind(&run.pidfd).at(Step::IdMap)?;
+        for (file, outer) in
+            [(c"uid_map", run.numbers.outer_uid), (c"gid_map", run.numbers.outer_gid)]
+        {
+            let line = Path::of(format_args!("{INNER_ID} {outer} 1")).at(Step::IdMap)?;
+            let line = line.as_c().at(Step::IdMap)?;
+            process.write(file, line.to_bytes()).at(Step::IdMap)?;
+        }
+        rustix::io::write(&run.cord, b"m").map(drop).at(Step::IdMap)
+    }
+
+    fn end(&mut self, index: usize) {
+        if let Some(Some(run)) = self.runs.get_mut(index) {
+            run.kill();
+        }
+    }
+
+    /// Takes what the cell says. Its end is told only when it has been reaped.
+    fn hear(&mut self, index: usize) {
+        let Spawner { runs, host, namespaces, tree_mounts, proc, drop_groups, .. } = self;
+        let Some(Some(run)) = runs.get_mut(index) else { return };
+        let mut buffer = [0; MAX_REPORT];
+        let Ok(mut received) = chan::receive(&run.cord, &mut buffer) else { return run.kill() };
+        let packet = buffer.get(..received.length).unwrap_or_default();
+        match Report::read(packet) {
+            Ok(Report::Built) => match received.fds.take(0) {
+                Ok(cell) => tell(&run.socket, &Report::Built, Some(cell.as_fd())),
+                Err(errno) => run.fail(failed(Step::Writable, errno, 0)),
+            },
+            Ok(Report::Poised { landlock_denied }) => {
+                run.listener = received.fds.take(0).ok();
+                let expected = Expected {
+                    numbers: &run.numbers,
+                    cgroup: run.cgroup,
+                    cgroup_name: run.cgroup_name.as_bytes(),
+                    proc: *proc,
+                    no_groups: *drop_groups,
+                    namespaces: *namespaces,
+                    tree_mounts: *tree_mounts,
+                    landlock_denied,
+                };
+                if let Err(failure) = release(host, run, received.sender, &expected) {
+                    run.fail(failure);
+                }
+            }
+            Ok(Report::Failed(failure)) => run.fail(failure),
+            Ok(Report::Ended(ended)) => run.ended = Ended { blocked: run.ended.blocked, ..ended },
+            _ => run.kill(),
+        }
+    }
+
+    /// Counts a reported call and refuses it.
+    fn answer(&mut self, index: usize) {
+        let Some(Some(run)) = self.runs.get_mut(index) else { return };
+        let Some(listener) = &run.listener else { return };
+        let answered = sys::next_notice(listener).and_then(|notice| {
+            sys::refuse(listener, notice)?;
+            Ok(notice.number)
+        });
+        match answered {
+            Ok(number) => run.count(number),
+            // The caller died while it waited.
+            Err(Errno::NOENT | Errno::INTR) => {}
+            Err(_) => run.listener = None,
+        }
+    }
+
+    /// Reaps a run's init, with which the whole run has ended, and tells hotcell.
+    fn bury(&mut self, index: usize) {
+        let Some(place) = self.runs.get_mut(index) else { return };
+        let Some(mut run) = place.take() else { return };
+        let mut buffer = [0; MAX_REPORT];
+        // What it said last may still lie in the cord.
+        while let Ok(length @ 1..) = rustix::net::recv(
+            &run.cord,
+            &mut buffer[..],
+            rustix::net::RecvFlags::DONTWAIT,
+        )
+        .map(|(_, length)| length)
+        {
+            match Report::read(buffer.get(..length).unwrap_or_default()) {
+                Ok(Report::Ended(ended)) => {
+                    run.ended = Ended { blocked: run.ended.blocked, ..ended };
+                }
+                Ok(Report::Failed(failure)) => tell(&run.socket, &Report::Failed(failure), None),
+                _ => {}
+            }
+        }
+        // Its own status says nothing that was not said already; reaping frees its number.
+        let reaped = sys::wait_for(run.pid);
+        debug_assert!(reaped.is_ok(), "a readable pidfd is a child that can be reaped");
+        tell(&run.socket, &Report::Ended(run.ended), None);
+    }
+}
+
+/// Reads back every layer, tells what was seen, and lets the program go.
+fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected<'_>) -> Done {
+    let build = micros_since(run.begun);
+    let attest_begun = clock_gettime(ClockId::Monotonic);
+    let program = program.ok_or_else(|| failed(Step::Protocol, Errno::SRCH, 0))?;
+    let pidfd =
+        rustix::process::pidfd_open(program, PidfdFlags::empty()).at(Step::AttestNamespaces)?;
+    #[cfg(feature = "holes")]
+    let seen = crate::holes::attest(run.holes, || attest::attest(host, &pidfd, expected))?;
+    #[cfg(not(feature = "holes"))]
+    let seen = attest::attest(host, &pidfd, expected)?;
+    let micros = Micros { build, attest: micros_since(attest_begun) };
+    rustix::io::write(&run.cord, b"g").at(Step::Protocol)?;
+    tell(&run.socket, &Report::Released(seen, micros), None);
+    Ok(())
+}
+
+impl Run {
+    /// Ends everything in the run. It is told once its init has been reaped.
+    fn kill(&self) {
+        // The only way this fails is that it has ended already.
+        if rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).is_err() {}
+    }
+
+    fn fail(&self, failure: Failed) {
+        tell(&self.socket, &Report::Failed(failure), None);
+        self.kill();
+    }
+
+    fn count(&mut self, number: u32) {
+        self.reported += 1;
+        if self.reported >= MAX_REPORTED {
+            self.listener = None;
+        }
+        let mut counters = self.ended.blocked.iter_mut();
+        if let Some(counter) = counters.find(|b| b.count == 0 || b.number == number) {
+            *counter = Blocked { number, count: counter.count + 1 };
+        }
+    }
+}
+
+/// A pair of sockets between spawner and cell; the kernel says who speaks on ours.
+fn cord() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    sockopt::set_socket_passcred(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+/// Sends to hotcell. If it is gone, the closed socket ends the run anyway; if it does not read, that
+/// must not stop the others.
+fn tell(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) {
+    if chan::report(socket, report, fd).is_err() {}
+}
+
+fn micros_since(begun: Timespec) -> u32 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = now.tv_sec.saturating_sub(begun.tv_sec).saturating_mul(1_000_000);
+    let micros = seconds.saturating_add((now.tv_nsec - begun.tv_nsec) / 1000);
+    u32::try_from(micros).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,484 @@
+//! The system calls that rustix does not have, each as a small safe function. All `unsafe` of the
+//! launcher is here and in `main.rs`.
+#![expect(unsafe_code, reason = "the one place with raw system calls")]
+
+use core::ffi::{CStr, c_int};
+use core::num::NonZeroU32;
+
+use linux_raw_sys::general as nr;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::{Errno, Result};
+use rustix::process::Pid;
+
+/// Performs a system call.
+///
+/// # Safety
+/// The arguments must be what the call with this number expects: pointers valid for what the kernel
+/// reads and writes through them for as long as the call lasts.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn call(number: u32, a: [usize; 6]) -> Result<usize> {
+    let [a0, a1, a2, a3, a4, a5] = a;
+    let result: isize;
+    // SAFETY: the kernel clobbers rcx and r11 and nothing else; the caller answers for the arguments.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as usize as isize => result,
+            in("rdi") a0, in("rsi") a1, in("rdx") a2, in("r10") a3, in("r8") a4, in("r9") a5,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    outcome(result)
+}
+
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+unsafe fn call(number: u32, a: [usize; 6]) -> Result<usize> {
+    let [a0, a1, a2, a3, a4, a5] = a;
+    let result: isize;
+    // SAFETY: the kernel returns in x0 and clobbers nothing else; the caller answers for the arguments.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number as usize,
+            inlateout("x0") a0 as isize => result,
+            in("x1") a1, in("x2") a2, in("x3") a3, in("x4") a4, in("x5") a5,
+            options(nostack),
+        );
+    }
+    outcome(result)
+}
+
+fn outcome(result: isize) -> Result<usize> {
+    match usize::try_from(result) {
+        Ok(value) => Ok(value),
+        Err(_) => Err(Errno::from_raw_os_error(result.unsigned_abs() as i32)),
+    }
+}
+
+/// Performs a call whose arguments are plain numbers, so that it cannot touch our memory.
+fn call_numbers(number: u32, a: [usize; 6]) -> Result<usize> {
+    // SAFETY: only used in this file, for calls that take no pointers.
+    unsafe { call(number, a) }
+}
+
+/// What `clone3` returned.
+#[derive(Debug)]
+pub(crate) enum Cloned {
+    Child,
+    Parent { pid: Pid, pidfd: OwnedFd },
+}
+
+/// Forks with new namespaces; `into` is a cgroup v2 directory to be born in.
+///
+/// Memory is copied as by `fork`, so that the child may go on with everything that it had; there is
+/// only this one thread.
+pub(crate) fn clone(flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    let into_flag = if into.is_some() { nr::CLONE_INTO_CGROUP } else { 0 };
+    let args = nr::clone_args {
+        flags: flags | u64::from(nr::CLONE_PIDFD) | into_flag,
+        pidfd: (&raw mut pidfd).expose_provenance() as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: u64::from(nr::SIGCHLD),
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: into.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let size = size_of::<nr::clone_args>();
+    // SAFETY: `args` is a whole clone_args and `pidfd` is writable; both outlive the call. Without
+    // CLONE_VM the child has its own copy of the stack, so returning in it is sound.
+    let pid = unsafe { call(nr::__NR_clone3, [(&raw const args).expose_provenance(), size, 0, 0, 0, 0]) }?;
+    match Pid::from_raw(pid as i32) {
+        None => Ok(Cloned::Child),
+        // SAFETY: the kernel has just stored a descriptor there that nobody else owns.
+        Some(pid) => Ok(Cloned::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+    }
+}
+
+/// Ends this process at once.
+pub fn exit(code: u8) -> ! {
+    loop {
+        // The call does not return; the loop is for the type.
+        if call_numbers(nr::__NR_exit_group, [usize::from(code), 0, 0, 0, 0, 0]).is_err() {
+            continue;
+        }
+    }
+}
+
+/// Closes every descriptor from `first` to `last`.
+pub(crate) fn close_range(first: u32, last: u32) -> Result<()> {
+    call_numbers(nr::__NR_close_range, [first as usize, last as usize, 0, 0, 0, 0]).map(drop)
+}
+
+/// Moves a descriptor to exactly `number`, without close-on-exec.
+pub(crate) fn place(fd: impl AsFd, number: u32) -> Result<()> {
+    dup3(fd, number, 0)
+}
+
+/// Moves a descriptor to exactly `number`, closed on exec.
+pub(crate) fn place_cloexec(fd: impl AsFd, number: u32) -> Result<()> {
+    dup3(fd, number, nr::O_CLOEXEC)
+}
+
+fn dup3(fd: impl AsFd, number: u32, flags: u32) -> Result<()> {
+    let old = fd.as_fd().as_raw_fd() as usize;
+    match call_numbers(nr::__NR_dup3, [old, number as usize, flags as usize, 0, 0, 0]) {
+        // Already there: what is left is its close-on-exec flag.
+        Err(Errno::INVAL) if old == number as usize => {
+            let cloexec = usize::from(flags != 0);
+            let set = [old, nr::F_SETFD as usize, cloexec, 0, 0, 0];
+            call_numbers(nr::__NR_fcntl, set).map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+/// A descriptor by number, for those that were put at fixed places.
+pub(crate) fn at(number: u32) -> BorrowedFd<'static> {
+    // SAFETY: only used for numbers that this process has filled and keeps open to its end; a
+    // closed number would only make a call fail with EBADF. The number is never -1.
+    unsafe { BorrowedFd::borrow_raw(number as RawFd) }
+}
+
+/// Makes a mount and all below it read-only, without set-user-id and, unless `devices`, without
+/// device nodes.
+pub(crate) fn restrict_mount(mount: impl AsFd, devices: bool) -> Result<()> {
+    let nodev = if devices { 0 } else { nr::MOUNT_ATTR_NODEV };
+    let set = nr::MOUNT_ATTR_RDONLY | nr::MOUNT_ATTR_NOSUID | nodev;
+    set_mount(mount, set, nr::AT_RECURSIVE)
+}
+
+/// Makes just this mount read-only.
+pub(crate) fn make_read_only(mount: impl AsFd) -> Result<()> {
+    set_mount(mount, nr::MOUNT_ATTR_RDONLY, 0)
+}
+
+fn set_mount(mount: impl AsFd, set: u32, flags: u32) -> Result<()> {
+    let attr =
+        nr::mount_attr { attr_set: u64::from(set), attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let fd = mount.as_fd().as_raw_fd() as usize;
+    let flags = (nr::AT_EMPTY_PATH | flags) as usize;
+    let (path, attr_at) = (c"".as_ptr().expose_provenance(), (&raw const attr).expose_provenance());
+    // SAFETY: an empty NUL-terminated path and a whole mount_attr, both living through the call.
+    unsafe {
+        call(nr::__NR_mount_setattr, [fd, path, flags, attr_at, size_of::<nr::mount_attr>(), 0])
+    }
+    .map(drop)
+}
+
+/// Joins a new, empty session keyring.
+pub(crate) fn new_keyring() -> Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: usize = 1;
+    call_numbers(nr::__NR_keyctl, [KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]).map(drop)
+}
+
+/// Installs a filter and gives the listener for its reports.
+pub(crate) fn install_filter(filter: &[u8]) -> Result<OwnedFd> {
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        filter: *const u8,
+    }
+    const INSTRUCTION: usize = 8;
+    let length = u16::try_from(filter.len() / INSTRUCTION).map_err(|_| Errno::INVAL)?;
+    if !filter.len().is_multiple_of(INSTRUCTION) {
+        return Err(Errno::INVAL);
+    }
+    let program = Program { length, filter: filter.as_ptr() };
+    const SECCOMP_SET_MODE_FILTER: usize = 1;
+    const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
+    let args = [
+        SECCOMP_SET_MODE_FILTER,
+        SECCOMP_FILTER_FLAG_NEW_LISTENER,
+        (&raw const program).expose_provenance(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: `program` describes `length` instructions that live through the call; the kernel
+    // copies them, and needs no alignment for that.
+    let fd = unsafe { call(nr::__NR_seccomp, args) }?;
+    // SAFETY: with this flag the call gives a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// A call that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notice {
+    pub(crate) id: u64,
+    pub(crate) number: u32,
+}
+
+#[repr(C)]
+struct SeccompNotif {
+    id: u64,
+    pid: u32,
+    flags: u32,
+    number: i32,
+    arch: u32,
+    instruction_pointer: u64,
+    args: [u64; 6],
+}
+
+#[repr(C)]
+struct SeccompNotifResp {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+const SECCOMP_IOCTL_NOTIF_RECV: usize = 0xc050_2100;
+const SECCOMP_IOCTL_NOTIF_SEND: usize = 0xc018_2101;
+
+/// Takes the next reported call.
+pub(crate) fn next_notice(listener: impl AsFd) -> Result<Notice> {
+    let mut notif = SeccompNotif {
+        id: 0,
+        pid: 0,
+        flags: 0,
+        number: 0,
+        arch: 0,
+        instruction_pointer: 0,
+        args: [0; 6],
+    };
+    let fd = listener.as_fd().as_raw_fd() as usize;
+    let args = [fd, SECCOMP_IOCTL_NOTIF_RECV, (&raw mut notif).expose_provenance(), 0, 0, 0];
+    // SAFETY: a zeroed struct of the size that the request number encodes.
+    unsafe { call(nr::__NR_ioctl, args) }?;
+    Ok(Notice { id: notif.id, number: notif.number as u32 })
+}
+
+/// Answers a reported call with "operation not permitted". There is no other answer: what was
+/// reported never runs, so nothing can change between looking and doing.
+pub(crate) fn refuse(listener: impl AsFd, notice: Notice) -> Result<()> {
+    let answer =
+        SeccompNotifResp { id: notice.id, value: 0, error: -Errno::PERM.raw_os_error(), flags: 0 };
+    let fd = listener.as_fd().as_raw_fd() as usize;
+    let args = [fd, SECCOMP_IOCTL_NOTIF_SEND, (&raw const answer).expose_provenance(), 0, 0, 0];
+    // SAFETY: a whole struct of the size that the request number encodes; the kernel only reads it.
+    unsafe { call(nr::__NR_ioctl, args) }.map(drop)
+}
+
+/// `struct landlock_ruleset_attr` as of ABI 6.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RulesetAttr {
+    pub(crate) access_fs: u64,
+    pub(crate) access_net: u64,
+    pub(crate) scoped: u64,
+}
+
+/// The Landlock ABI of this kernel; `None` where Landlock is not there or not on.
+pub fn landlock_abi() -> Option<u32> {
+    const LANDLOCK_CREATE_RULESET_VERSION: usize = 1;
+    let args = [0, 0, LANDLOCK_CREATE_RULESET_VERSION, 0, 0, 0];
+    let abi = call_numbers(nr::__NR_landlock_create_ruleset, args).ok()?;
+    NonZeroU32::new(abi as u32).map(NonZeroU32::get)
+}
+
+/// Makes a ruleset. Kernels before a field was known refuse it unless it is zero.
+pub(crate) fn landlock_ruleset(attr: &RulesetAttr) -> Result<OwnedFd> {
+    let args = [(&raw const *attr).expose_provenance(), size_of::<RulesetAttr>(), 0, 0, 0, 0];
+    // SAFETY: a whole attribute struct that lives through the call and is only read.
+    let fd = unsafe { call(nr::__NR_landlock_create_ruleset, args) }?;
+    // SAFETY: the call gives a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Allows `access` on `parent` and everything below it.
+pub(crate) fn landlock_allow(ruleset: impl AsFd, parent: impl AsFd, access: u64) -> Result<()> {
+    #[repr(C, packed)]
+    struct PathBeneath {
+        access: u64,
+        parent: i32,
+    }
+    const LANDLOCK_RULE_PATH_BENEATH: usize = 1;
+    let rule = PathBeneath { access, parent: parent.as_fd().as_raw_fd() };
+    let fd = ruleset.as_fd().as_raw_fd() as usize;
+    let args = [fd, LANDLOCK_RULE_PATH_BENEATH, (&raw const rule).expose_provenance(), 0, 0, 0];
+    // SAFETY: a whole rule of the type that is named, living through the call and only read.
+    unsafe { call(nr::__NR_landlock_add_rule, args) }.map(drop)
+}
+
+/// Puts this process under the ruleset for good.
+pub(crate) fn landlock_restrict(ruleset: impl AsFd) -> Result<()> {
+    let fd = ruleset.as_fd().as_raw_fd() as usize;
+    call_numbers(nr::__NR_landlock_restrict_self, [fd, 0, 0, 0, 0, 0]).map(drop)
+}
+
+/// Waits for any child and gives its pid and wait status.
+pub(crate) fn wait_any() -> Result<(Pid, u32)> {
+    wait4(-1)
+}
+
+/// Waits for one child and gives its wait status.
+pub(crate) fn wait_for(pid: Pid) -> Result<u32> {
+    wait4(pid.as_raw_pid()).map(|(_, status)| status)
+}
+
+fn wait4(which: c_int) -> Result<(Pid, u32)> {
+    let mut status: c_int = 0;
+    let args = [which as usize, (&raw mut status).expose_provenance(), nr::__WALL as usize, 0, 0, 0];
+    // SAFETY: `status` is writable for the length of the call; no rusage is asked for.
+    let pid = unsafe { call(nr::__NR_wait4, args) }?;
+    Pid::from_raw(pid as i32).map(|pid| (pid, status as u32)).ok_or(Errno::CHILD)
+}
+
+/// Processor time of the children that were waited for, in microseconds.
+pub(crate) fn children_cpu_micros() -> u64 {
+    const RUSAGE_CHILDREN: isize = -1;
+    // struct rusage is two timevals and fourteen longs.
+    let mut usage = [0_i64; 18];
+    let args = [RUSAGE_CHILDREN as usize, usage.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the array has the size and alignment of struct rusage and is writable.
+    if unsafe { call(nr::__NR_getrusage, args) }.is_err() {
+        return 0;
+    }
+    let [user_s, user_us, sys_s, sys_us, ..] = usage;
+    let seconds = user_s.saturating_add(sys_s).saturating_mul(1_000_000);
+    seconds.saturating_add(user_us).saturating_add(sys_us).unsigned_abs()
+}
+
+/// Sends SIGKILL to every process that this one may signal. Inside a pid namespace whose pid 1 we
+/// are, that is everything else in it.
+pub(crate) fn kill_all() -> Result<()> {
+    call_numbers(nr::__NR_kill, [-1_isize as usize, nr::SIGKILL as usize, 0, 0, 0, 0]).map(drop)
+}
+
+/// A NULL-terminated array of strings, as `execve` takes it.
+#[derive(Debug)]
+pub(crate) struct Vector<'a, const N: usize> {
+    pointers: [*const u8; N],
+    length: usize,
+    strings: core::marker::PhantomData<&'a CStr>,
+}
+
+impl<'a, const N: usize> Vector<'a, N> {
+    /// `None` when there are more strings than fit with the terminator.
+    pub(crate) fn new(strings: impl Iterator<Item = &'a CStr>) -> Option<Vector<'a, N>> {
+        let pointers = [core::ptr::null(); N];
+        let mut vector = Vector { pointers, length: 0, strings: core::marker::PhantomData };
+        for text in strings {
+            *vector.pointers.get_mut(vector.length)? = text.as_ptr().cast();
+            vector.length += 1;
+        }
+        (vector.length < N).then_some(vector)
+    }
+}
+
+/// Becomes another program; returns only when that failed. `key` is what the filter may ask for in
+/// the sixth argument, which the call itself does not look at.
+pub(crate) fn execute<const A: usize, const E: usize>(
+    path: &CStr,
+    key: u64,
+    args: &Vector<'_, A>,
+    env: &Vector<'_, E>,
+) -> Errno {
+    let argv = args.pointers.as_ptr().expose_provenance();
+    let envp = env.pointers.as_ptr().expose_provenance();
+    let path = path.as_ptr().expose_provenance();
+    // Paths are absolute, so that the directory does not matter.
+    let call_args = [nr::AT_FDCWD as usize, path, argv, envp, 0, key as usize];
+    // SAFETY: a NUL-terminated path and NULL-terminated vectors (checked when made) of strings that
+    // the vectors keep borrowed.
+    match unsafe { call(nr::__NR_execveat, call_args) } {
+        Ok(_) => Errno::INVAL,
+        Err(errno) => errno,
+    }
+}
+
+/// Leaves namespaces of the given kinds for new ones.
+pub(crate) fn unshare(flags: u32) -> Result<()> {
+    call_numbers(nr::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]).map(drop)
+}
+
+/// Takes a capability out of the bounding set for good.
+pub(crate) fn drop_bounding(capability: u32) -> Result<()> {
+    const PR_CAPBSET_DROP: usize = 24;
+    call_numbers(nr::__NR_prctl, [PR_CAPBSET_DROP, capability as usize, 0, 0, 0, 0]).map(drop)
+}
+
+/// Every signal back to its default, and none blocked: both are inherited from whoever started us.
+pub(crate) fn reset_signals() {
+    const SIGNALS: usize = 64;
+    const SET_BYTES: usize = 8;
+    // struct sigaction of the kernel is at most 32 bytes; all zero is "default, no flags, no mask".
+    let default = [0_u64; 4];
+    let action = default.as_ptr().expose_provenance();
+    for signal in 1..=SIGNALS {
+        let args = [signal, action, 0, SET_BYTES, 0, 0];
+        // SAFETY: a whole zeroed sigaction that is only read; SIGKILL and SIGSTOP just fail.
+        if unsafe { call(nr::__NR_rt_sigaction, args) }.is_err() {
+            continue;
+        }
+    }
+    const SIG_SETMASK: usize = 2;
+    let args = [SIG_SETMASK, action, 0, SET_BYTES, 0, 0];
+    // SAFETY: eight zero bytes as the new mask, only read; the old one is not asked for.
+    let done = unsafe { call(nr::__NR_rt_sigprocmask, args) };
+    debug_assert!(done.is_ok(), "an empty mask is always accepted");
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn loopback_up(socket: impl AsFd) -> Result<()> {
+    #[repr(C)]
+    struct InterfaceRequest {
+        name: [u8; 16],
+        flags: i16,
+        rest: [u8; 22],
+    }
+    const SIOCSIFFLAGS: usize = 0x8914;
+    const IFF_UP: i16 = 1;
+    let mut request = InterfaceRequest { name: [0; 16], flags: IFF_UP, rest: [0; 22] };
+    for (to, from) in request.name.iter_mut().zip(*b"lo") {
+        *to = from;
+    }
+    let fd = socket.as_fd().as_raw_fd() as usize;
+    let args = [fd, SIOCSIFFLAGS, (&raw mut request).expose_provenance(), 0, 0, 0];
+    // SAFETY: a whole struct ifreq (40 bytes) that lives through the call.
+    unsafe { call(nr::__NR_ioctl, args) }.map(drop)
+}
+
+/// Takes an exclusive lock on one byte of a file, for this open file description and whoever inherits
+/// it. `false` when somebody else has it. The lock ends with its last holder, however that ends.
+pub fn lock_byte(file: impl AsFd, at: u32) -> Result<bool> {
+    match set_lock(file, at, nr::F_WRLCK as i16) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives the byte back.
+pub fn unlock_byte(file: impl AsFd, at: u32) -> Result<()> {
+    set_lock(file, at, nr::F_UNLCK as i16)
+}
+
+fn set_lock(file: impl AsFd, at: u32, kind: i16) -> Result<()> {
+    #[repr(C)]
+    struct Lock {
+        kind: i16,
+        whence: i16,
+        start: i64,
+        length: i64,
+        pid: i32,
+    }
+    const F_OFD_SETLK: usize = 37;
+    let lock = Lock { kind, whence: 0, start: i64::from(at), length: 1, pid: 0 };
+    let fd = file.as_fd().as_raw_fd() as usize;
+    let args = [fd, F_OFD_SETLK, (&raw const lock).expose_provenance(), 0, 0, 0];
+    // SAFETY: a whole struct flock of a 64-bit machine, living through the call and only read.
+    unsafe { call(nr::__NR_fcntl, args) }.map(drop)
+}

@@ -1,0 +1,801 @@
+//! What hotcell and the launcher say to each other: one message per packet, little-endian, every
+//! field bounded by the packet. The same code writes and reads on both sides.
+
+use core::ffi::CStr;
+
+/// Largest packet. A job's arguments, environment and filter fit; code travels as a descriptor.
+pub const MAX_PACKET: usize = 160 * 1024;
+/// Most descriptors in one packet: the kernel's own bound is 253.
+pub const MAX_FDS: usize = 160;
+/// Most entries of the root tree.
+pub const MAX_ENTRIES: usize = 512;
+/// Most strings in `argv`, and in the environment.
+pub const MAX_STRINGS: usize = 2048;
+/// Most input files of one run.
+pub const MAX_INPUTS: usize = 128;
+/// Most cgroup hierarchies that a run is attached to.
+pub const MAX_CGROUPS: usize = 8;
+/// Most different blocked system calls that are counted for one run.
+pub const MAX_BLOCKED: usize = 16;
+/// Checked first, so that a launcher of another build is refused and never misread.
+pub const MAGIC: u32 = 0x6863_0001;
+
+/// A packet that does not fit or does not parse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Appends fields to a buffer.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    buffer: &'a mut [u8],
+    length: usize,
+    overflowed: bool,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(buffer: &'a mut [u8]) -> Writer<'a> {
+        Writer { buffer, length: 0, overflowed: false }
+    }
+
+    pub fn u8(&mut self, value: u8) {
+        self.raw(&[value]);
+    }
+
+    pub fn u32(&mut self, value: u32) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub fn u64(&mut self, value: u64) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub fn bytes(&mut self, value: &[u8]) {
+        self.u32(value.len() as u32);
+        self.raw(value);
+    }
+
+    /// A string that the reader can hand to the kernel as it lies there. A NUL inside is refused.
+    pub fn text(&mut self, value: &[u8]) {
+        if value.contains(&0) {
+            self.overflowed = true;
+        }
+        self.u32(value.len() as u32 + 1);
+        self.raw(value);
+        self.u8(0);
+    }
+
+    /// The packet, if everything fitted.
+    pub fn finish(self) -> Result<&'a [u8], Malformed> {
+        if self.overflowed {
+            return Err(Malformed);
+        }
+        self.buffer.get(..self.length).ok_or(Malformed)
+    }
+
+    fn raw(&mut self, value: &[u8]) {
+        let end = self.length.saturating_add(value.len());
+        match self.buffer.get_mut(self.length..end) {
+            Some(place) => {
+                place.copy_from_slice(value);
+                self.length = end;
+            }
+            None => self.overflowed = true,
+        }
+    }
+}
+
+/// Takes fields from a packet.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(packet: &'a [u8]) -> Reader<'a> {
+        Reader { rest: packet }
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A count of at most `most`.
+    pub fn count(&mut self, most: usize) -> Result<usize, Malformed> {
+        usize::try_from(self.u32()?).ok().filter(|&n| n <= most).ok_or(Malformed)
+    }
+
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.count(self.rest.len())?;
+        self.take(length)
+    }
+
+    pub fn text(&mut self) -> Result<&'a CStr, Malformed> {
+        CStr::from_bytes_with_nul(self.bytes()?).map_err(|_| Malformed)
+    }
+
+    /// Nothing may be left over.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(head)
+    }
+}
+
+/// One entry of the root tree, in the order in which they are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry<'a> {
+    Dir(&'a CStr),
+    Link {
+        at: &'a CStr,
+        to: &'a CStr,
+    },
+    File {
+        at: &'a CStr,
+        content: &'a [u8],
+    },
+    /// A read-only view of a directory of the host.
+    BindDir {
+        from: &'a CStr,
+        at: &'a CStr,
+    },
+    /// A read-only view of a file of the host.
+    BindFile {
+        from: &'a CStr,
+        at: &'a CStr,
+    },
+    /// A device node of the host that may be written.
+    Device {
+        from: &'a CStr,
+        at: &'a CStr,
+    },
+}
+
+impl<'a> Entry<'a> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        let (kind, first, second) = match self {
+            Entry::Dir(at) => (0, at.to_bytes(), &[][..]),
+            Entry::Link { at, to } => (1, at.to_bytes(), to.to_bytes()),
+            Entry::File { at, content } => (2, at.to_bytes(), *content),
+            Entry::BindDir { from, at } => (3, at.to_bytes(), from.to_bytes()),
+            Entry::BindFile { from, at } => (4, at.to_bytes(), from.to_bytes()),
+            Entry::Device { from, at } => (5, at.to_bytes(), from.to_bytes()),
+        };
+        w.u8(kind);
+        w.text(first);
+        match self {
+            Entry::Dir(_) => {}
+            Entry::File { .. } => w.bytes(second),
+            _ => w.text(second),
+        }
+    }
+
+    pub fn read(r: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
+        let kind = r.u8()?;
+        let at = r.text()?;
+        Ok(match kind {
+            0 => Entry::Dir(at),
+            1 => Entry::Link { at, to: r.text()? },
+            2 => Entry::File { at, content: r.bytes()? },
+            3 => Entry::BindDir { from: r.text()?, at },
+            4 => Entry::BindFile { from: r.text()?, at },
+            5 => Entry::Device { from: r.text()?, at },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// How the launcher itself is to stand before it takes jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Make a user namespace first: the caller is not root.
+    pub user_namespace: bool,
+    /// Give each run a /proc.
+    pub proc: bool,
+    /// Without namespaces at all: Landlock, seccomp and rlimits only.
+    pub bare: bool,
+}
+
+impl Setup {
+    /// The fixed part; entries follow, `entries` of them.
+    pub fn write(&self, entries: u32, w: &mut Writer<'_>) {
+        w.u32(MAGIC);
+        w.u8(self.user_namespace.into());
+        w.u8(self.proc.into());
+        w.u8(self.bare.into());
+        w.u32(entries);
+    }
+
+    /// The fixed part and a reader that stands before the first of the entries.
+    pub fn read(packet: &[u8]) -> Result<(Setup, Entries<'_>), Malformed> {
+        let mut r = Reader::new(packet);
+        if r.u32()? != MAGIC {
+            return Err(Malformed);
+        }
+        let setup = Setup { user_namespace: r.flag()?, proc: r.flag()?, bare: r.flag()? };
+        let left = r.count(MAX_ENTRIES)?;
+        let entries = Entries { reader: r, left };
+        entries.clone().check()?;
+        Ok((setup, entries))
+    }
+}
+
+/// The entries of a setup; checked as a whole before the first is used.
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    reader: Reader<'a>,
+    left: usize,
+}
+
+impl Entries<'_> {
+    fn check(mut self) -> Result<(), Malformed> {
+        for _ in 0..self.left {
+            Entry::read(&mut self.reader)?;
+        }
+        self.reader.end()
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        Entry::read(&mut self.reader).ok()
+    }
+}
+
+/// The launcher is ready for jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ready {
+    pub landlock_abi: u32,
+    /// Mounts in the tree that each run starts from.
+    pub mounts: u32,
+}
+
+/// How a run enters its cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cgroup {
+    None,
+    /// Born into the directory whose descriptor comes with the job.
+    Into,
+    /// Writes itself into this many `cgroup.procs` files.
+    Attach(u8),
+}
+
+/// Numbers of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// Id of the run outside, in the launcher's user namespace.
+    pub outer_uid: u32,
+    pub outer_gid: u32,
+    pub disk_bytes: u64,
+    pub files: u64,
+    pub open_files: u64,
+    /// Per-process bounds where no cgroup enforces a total; zero means that a cgroup does.
+    pub data_bytes: u64,
+    pub processes: u64,
+    pub cpu_seconds: u64,
+}
+
+/// One input file: its descriptor comes with the job, in the same order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputFile<'a> {
+    pub name: &'a CStr,
+    pub bytes: u64,
+    /// Modification time, in seconds; lets the collector tell a changed input from an untouched one.
+    pub modified: u64,
+    pub executable: bool,
+}
+
+/// A list of strings, as the kernel wants them.
+#[derive(Debug, Clone)]
+pub struct Strings<'a> {
+    reader: Reader<'a>,
+    left: usize,
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a CStr;
+
+    fn next(&mut self) -> Option<&'a CStr> {
+        self.left = self.left.checked_sub(1)?;
+        self.reader.text().ok()
+    }
+}
+
+/// A list of input files.
+#[derive(Debug, Clone)]
+pub struct InputFiles<'a> {
+    reader: Reader<'a>,
+    left: usize,
+}
+
+impl<'a> Iterator for InputFiles<'a> {
+    type Item = InputFile<'a>;
+
+    fn next(&mut self) -> Option<InputFile<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        read_input(&mut self.reader).ok()
+    }
+}
+
+fn read_input<'a>(r: &mut Reader<'a>) -> Result<InputFile<'a>, Malformed> {
+    Ok(InputFile { name: r.text()?, bytes: r.u64()?, modified: r.u64()?, executable: r.flag()? })
+}
+
+/// A run, as the launcher reads it. Descriptors of the packet, in order: the run's socket, stdin,
+/// stdout, stderr, the cgroup's, the inputs'.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    pub numbers: Numbers,
+    pub cgroup: Cgroup,
+    /// The last component of the run's cgroup, to be found in `/proc/PID/cgroup`.
+    pub cgroup_name: &'a [u8],
+    /// Classic BPF, as `struct sock_filter`.
+    pub filter: &'a [u8],
+    /// The secret that the strict profile asks for in an argument that the call does not have; zero
+    /// where executing is free.
+    pub exec_key: u64,
+    /// A loopback interface that is up, and TCP as far as Landlock goes.
+    pub loopback: bool,
+    pub program: &'a CStr,
+    pub args: Strings<'a>,
+    pub env: Strings<'a>,
+    pub inputs: InputFiles<'a>,
+    /// Layers to leave out, for the positive controls of the escape tests.
+    #[cfg(feature = "holes")]
+    pub holes: u32,
+}
+
+/// A run, as hotcell writes it.
+#[derive(Debug)]
+pub struct JobParts<'a> {
+    pub numbers: Numbers,
+    pub cgroup: Cgroup,
+    pub cgroup_name: &'a [u8],
+    pub filter: &'a [u8],
+    pub exec_key: u64,
+    pub loopback: bool,
+    pub program: &'a [u8],
+    pub args: &'a [&'a [u8]],
+    pub env: &'a [&'a [u8]],
+    pub inputs: &'a [InputFile<'a>],
+    #[cfg(feature = "holes")]
+    pub holes: u32,
+}
+
+impl JobParts<'_> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        let n = &self.numbers;
+        w.u32(MAGIC);
+        w.u32(n.outer_uid);
+        w.u32(n.outer_gid);
+        for value in
+            [n.disk_bytes, n.files, n.open_files, n.data_bytes, n.processes, n.cpu_seconds]
+        {
+            w.u64(value);
+        }
+        match self.cgroup {
+            Cgroup::None => w.u8(0),
+            Cgroup::Into => w.u8(u8::MAX),
+            Cgroup::Attach(n) => w.u8(n),
+        }
+        w.bytes(self.cgroup_name);
+        w.bytes(self.filter);
+        w.u64(self.exec_key);
+        w.u8(self.loopback.into());
+        w.text(self.program);
+        for strings in [self.args, self.env] {
+            w.u32(strings.len() as u32);
+            for text in strings {
+                w.text(text);
+            }
+        }
+        w.u32(self.inputs.len() as u32);
+        for input in self.inputs {
+            w.text(input.name.to_bytes());
+            w.u64(input.bytes);
+            w.u64(input.modified);
+            w.u8(input.executable.into());
+        }
+        #[cfg(feature = "holes")]
+        w.u32(self.holes);
+    }
+}
+
+impl<'a> Job<'a> {
+    pub fn read(packet: &'a [u8]) -> Result<Job<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if r.u32()? != MAGIC {
+            return Err(Malformed);
+        }
+        let numbers = Numbers {
+            outer_uid: r.u32()?,
+            outer_gid: r.u32()?,
+            disk_bytes: r.u64()?,
+            files: r.u64()?,
+            open_files: r.u64()?,
+            data_bytes: r.u64()?,
+            processes: r.u64()?,
+            cpu_seconds: r.u64()?,
+        };
+        let cgroup = match r.u8()? {
+            0 => Cgroup::None,
+            u8::MAX => Cgroup::Into,
+            n if usize::from(n) <= MAX_CGROUPS => Cgroup::Attach(n),
+            _ => return Err(Malformed),
+        };
+        let cgroup_name = r.bytes()?;
+        let filter = r.bytes()?;
+        let exec_key = r.u64()?;
+        let loopback = r.flag()?;
+        let program = r.text()?;
+        let args = read_strings(&mut r)?;
+        let env = read_strings(&mut r)?;
+        let left = r.count(MAX_INPUTS)?;
+        let inputs = InputFiles { reader: r.clone(), left };
+        for _ in 0..left {
+            read_input(&mut r)?;
+        }
+        #[cfg(feature = "holes")]
+        let holes = r.u32()?;
+        r.end()?;
+        Ok(Job {
+            numbers,
+            cgroup,
+            cgroup_name,
+            filter,
+            exec_key,
+            loopback,
+            program,
+            args,
+            env,
+            inputs,
+            #[cfg(feature = "holes")]
+            holes,
+        })
+    }
+
+    /// How many descriptors must come with it.
+    pub fn descriptors(&self) -> usize {
+        let cgroup = match self.cgroup {
+            Cgroup::None => 0,
+            Cgroup::Into => 1,
+            Cgroup::Attach(n) => usize::from(n),
+        };
+        4 + cgroup + self.inputs.left
+    }
+}
+
+fn read_strings<'a>(r: &mut Reader<'a>) -> Result<Strings<'a>, Malformed> {
+    let left = r.count(MAX_STRINGS)?;
+    let strings = Strings { reader: r.clone(), left };
+    for _ in 0..left {
+        r.text()?;
+    }
+    Ok(strings)
+}
+
+/// Where something failed. Each has a name for people in `hotcell-sandbox`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    Protocol = 0,
+    UserNamespace,
+    IdMap,
+    Namespaces,
+    Propagation,
+    HostProc,
+    RootMount,
+    TreeEntry,
+    ProcMount,
+    Pivot,
+    RootReadOnly,
+    LandlockRuleset,
+    Clone,
+    CgroupAttach,
+    CgroupNamespace,
+    DeathSignal,
+    Hostname,
+    Keyring,
+    Loopback,
+    SwitchId,
+    Writable,
+    Inputs,
+    NoNewPrivs,
+    Landlock,
+    Capabilities,
+    Fork,
+    Session,
+    Rlimits,
+    Descriptors,
+    Seccomp,
+    Program,
+    AttestNamespaces,
+    AttestStatus,
+    AttestIds,
+    AttestMounts,
+    AttestCgroup,
+    AttestRlimits,
+    AttestDescriptors,
+    AttestLandlock,
+    AttestSession,
+    Busy,
+}
+
+impl Step {
+    pub const ALL: [Step; 41] = [
+        Step::Protocol,
+        Step::UserNamespace,
+        Step::IdMap,
+        Step::Namespaces,
+        Step::Propagation,
+        Step::HostProc,
+        Step::RootMount,
+        Step::TreeEntry,
+        Step::ProcMount,
+        Step::Pivot,
+        Step::RootReadOnly,
+        Step::LandlockRuleset,
+        Step::Clone,
+        Step::CgroupAttach,
+        Step::CgroupNamespace,
+        Step::DeathSignal,
+        Step::Hostname,
+        Step::Keyring,
+        Step::Loopback,
+        Step::SwitchId,
+        Step::Writable,
+        Step::Inputs,
+        Step::NoNewPrivs,
+        Step::Landlock,
+        Step::Capabilities,
+        Step::Fork,
+        Step::Session,
+        Step::Rlimits,
+        Step::Descriptors,
+        Step::Seccomp,
+        Step::Program,
+        Step::AttestNamespaces,
+        Step::AttestStatus,
+        Step::AttestIds,
+        Step::AttestMounts,
+        Step::AttestCgroup,
+        Step::AttestRlimits,
+        Step::AttestDescriptors,
+        Step::AttestLandlock,
+        Step::AttestSession,
+        Step::Busy,
+    ];
+
+    fn from_u8(value: u8) -> Result<Step, Malformed> {
+        Step::ALL.get(usize::from(value)).copied().ok_or(Malformed)
+    }
+}
+
+/// A step that failed: the error number, and which one of several (an entry's or input's index).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed {
+    pub step: Step,
+    pub errno: i32,
+    pub index: u32,
+}
+
+/// What the launcher read of the program's process from outside, before it let it go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    pub uid: u32,
+    pub gid: u32,
+    /// Inodes of user, mnt, pid, net, ipc, uts, cgroup; zero where it is the launcher's own.
+    pub namespaces: [u64; 7],
+    pub mounts: u32,
+    /// Mounts that can be written: the run's own places.
+    pub writable_mounts: u32,
+    pub proc_mounted: bool,
+    pub no_new_privs: bool,
+    /// Filters on the process.
+    pub seccomp_filters: u32,
+    /// All five capability sets together.
+    pub capabilities: u64,
+    /// The sentinel file answered "permission denied".
+    pub landlock_denied: bool,
+    pub cgroups: u32,
+    pub own_session: bool,
+    pub descriptors: u32,
+    pub open_files: u64,
+}
+
+/// A call that the filter refused and reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Blocked {
+    pub number: u32,
+    pub count: u64,
+}
+
+/// How a run ended, as far as the launcher saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// The program's wait status; `None` when it was ended from outside.
+    pub wait_status: Option<u32>,
+    /// Processor time of all that was waited for.
+    pub cpu_micros: u64,
+    /// Bytes given to write calls; `None` where there is no /proc.
+    pub written: Option<u64>,
+    pub blocked: [Blocked; MAX_BLOCKED],
+}
+
+/// Microseconds of the stages that the launcher sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Micros {
+    pub build: u32,
+    pub attest: u32,
+}
+
+/// What the launcher tells hotcell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    Ready(Ready),
+    /// The descriptor of the run's writable file system comes with it.
+    Built,
+    Released(Seen, Micros),
+    Failed(Failed),
+    Ended(Ended),
+    /// From the program's process to the launcher: every layer is on, the filter's listener comes with
+    /// it, and the sentinel file was refused or not.
+    Poised {
+        landlock_denied: bool,
+    },
+}
+
+impl Report {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        match self {
+            Report::Ready(ready) => {
+                w.u8(0);
+                w.u32(ready.landlock_abi);
+                w.u32(ready.mounts);
+            }
+            Report::Built => w.u8(1),
+            Report::Released(seen, micros) => {
+                w.u8(2);
+                write_seen(seen, w);
+                w.u32(micros.build);
+                w.u32(micros.attest);
+            }
+            Report::Failed(failed) => {
+                w.u8(3);
+                w.u8(failed.step as u8);
+                w.u32(failed.errno as u32);
+                w.u32(failed.index);
+            }
+            Report::Ended(ended) => {
+                w.u8(4);
+                write_ended(ended, w);
+            }
+            Report::Poised { landlock_denied } => {
+                w.u8(5);
+                w.u8((*landlock_denied).into());
+            }
+        }
+    }
+
+    pub fn read(packet: &[u8]) -> Result<Report, Malformed> {
+        let mut r = Reader::new(packet);
+        let report = match r.u8()? {
+            0 => Report::Ready(Ready { landlock_abi: r.u32()?, mounts: r.u32()? }),
+            1 => Report::Built,
+            2 => Report::Released(
+                read_seen(&mut r)?,
+                Micros { build: r.u32()?, attest: r.u32()? },
+            ),
+            3 => Report::Failed(Failed {
+                step: Step::from_u8(r.u8()?)?,
+                errno: r.u32()? as i32,
+                index: r.u32()?,
+            }),
+            4 => Report::Ended(read_ended(&mut r)?),
+            5 => Report::Poised { landlock_denied: r.flag()? },
+            _ => return Err(Malformed),
+        };
+        r.end()?;
+        Ok(report)
+    }
+}
+
+fn write_seen(seen: &Seen, w: &mut Writer<'_>) {
+    w.u32(seen.uid);
+    w.u32(seen.gid);
+    for inode in seen.namespaces {
+        w.u64(inode);
+    }
+    w.u32(seen.mounts);
+    w.u32(seen.writable_mounts);
+    w.u8(seen.proc_mounted.into());
+    w.u8(seen.no_new_privs.into());
+    w.u32(seen.seccomp_filters);
+    w.u64(seen.capabilities);
+    w.u8(seen.landlock_denied.into());
+    w.u32(seen.cgroups);
+    w.u8(seen.own_session.into());
+    w.u32(seen.descriptors);
+    w.u64(seen.open_files);
+}
+
+fn read_seen(r: &mut Reader<'_>) -> Result<Seen, Malformed> {
+    let mut seen = Seen { uid: r.u32()?, gid: r.u32()?, ..Seen::default() };
+    for inode in &mut seen.namespaces {
+        *inode = r.u64()?;
+    }
+    seen.mounts = r.u32()?;
+    seen.writable_mounts = r.u32()?;
+    seen.proc_mounted = r.flag()?;
+    seen.no_new_privs = r.flag()?;
+    seen.seccomp_filters = r.u32()?;
+    seen.capabilities = r.u64()?;
+    seen.landlock_denied = r.flag()?;
+    seen.cgroups = r.u32()?;
+    seen.own_session = r.flag()?;
+    seen.descriptors = r.u32()?;
+    seen.open_files = r.u64()?;
+    Ok(seen)
+}
+
+fn write_ended(ended: &Ended, w: &mut Writer<'_>) {
+    write_optional(ended.wait_status.map(u64::from), w);
+    w.u64(ended.cpu_micros);
+    write_optional(ended.written, w);
+    for blocked in &ended.blocked {
+        w.u32(blocked.number);
+        w.u64(blocked.count);
+    }
+}
+
+fn read_ended(r: &mut Reader<'_>) -> Result<Ended, Malformed> {
+    let wait_status = match read_optional(r)? {
+        Some(status) => Some(u32::try_from(status).map_err(|_| Malformed)?),
+        None => None,
+    };
+    let mut ended =
+        Ended { wait_status, cpu_micros: r.u64()?, written: read_optional(r)?, ..Ended::default() };
+    for blocked in &mut ended.blocked {
+        *blocked = Blocked { number: r.u32()?, count: r.u64()? };
+    }
+    Ok(ended)
+}
+
+fn write_optional(value: Option<u64>, w: &mut Writer<'_>) {
+    w.u8(value.is_some().into());
+    w.u64(value.unwrap_or(0));
+}
+
+fn read_optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
+    let some = r.flag()?;
+    let value = r.u64()?;
+    Ok(some.then_some(value))
+}

@@ -1,0 +1,239 @@
+//! Takes what a run left in its working directory, by held descriptors: no name that the run chose is
+//! ever resolved through a link, and only regular files with one name are read.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use hotcell_types::{Artifact, Skipped};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
+use sha2::{Digest, Sha256};
+
+/// Deepest directory that is looked into.
+const MAX_DEPTH: usize = 64;
+/// Most artifacts, and most things that are reported as skipped.
+const MAX_LISTED: usize = 10_000;
+
+/// An input as it was placed; untouched inputs are no artifacts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) bytes: u64,
+    pub(crate) modified: i64,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) artifacts: Vec<Artifact>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// Collects below `cell/work`, copying to `outputs` when there is one.
+pub(crate) fn collect(
+    cell: &OwnedFd,
+    placed: &HashMap<CString, Placed>,
+    outputs: Option<&Path>,
+) -> io::Result<Collected> {
+    let work = open_beneath(cell, c"work", OFlags::DIRECTORY)?;
+    let target = outputs.map(File::open).transpose()?.map(OwnedFd::from);
+    let mut collector = Collector { placed, collected: Collected::default() };
+    collector.directory(work, target, "", 0);
+    let mut collected = collector.collected;
+    collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
+    collected.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(collected)
+}
+
+struct Collector<'a> {
+    placed: &'a HashMap<CString, Placed>,
+    collected: Collected,
+}
+
+impl Collector<'_> {
+    fn directory(&mut self, dir: OwnedFd, target: Option<OwnedFd>, prefix: &str, depth: usize) {
+        let entries = match Dir::read_from(&dir) {
+            Ok(entries) => entries,
+            Err(errno) => return self.skip(prefix, &format!("cannot be listed: {errno}")),
+        };
+        for entry in entries {
+            if self.is_full() {
+                return self.skip(prefix, "there is more than can be listed");
+            }
+            let Ok(entry) = entry else {
+                return self.skip(prefix, "cannot be listed to its end");
+            };
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                self.entry(&dir, target.as_ref(), name, prefix, depth);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.collected.artifacts.len() + self.collected.skipped.len() >= MAX_LISTED
+    }
+
+    fn skip(&mut self, path: &str, why: &str) {
+        let path = if path.is_empty() { "." } else { path };
+        self.collected.skipped.push(Skipped { path: path.into(), why: why.into() });
+    }
+
+    fn entry(
+        &mut self,
+        dir: &OwnedFd,
+        target: Option<&OwnedFd>,
+        name: &CStr,
+        prefix: &str,
+        depth: usize,
+    ) {
+        let shown = name.to_string_lossy();
+        let path = if prefix.is_empty() { shown.into_owned() } else { format!("{prefix}/{shown}") };
+        let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return self.skip(&path, &format!("cannot be looked at: {errno}")),
+        };
+        if depth == 0 && self.is_untouched_input(name, &stat) {
+            return;
+        }
+        if let Some(why) = refusal(name, &stat, depth) {
+            return self.skip(&path, why);
+        }
+        let taken = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            self.descend(dir, target, name, &path, depth)
+        } else {
+            self.file(dir, target, name, &path, stat.st_size as u64)
+        };
+        if let Err(error) = taken {
+            self.skip(&path, &format!("cannot be copied: {error}"));
+        }
+    }
+
+    fn is_untouched_input(&self, name: &CStr, stat: &rustix::fs::Stat) -> bool {
+        self.placed.get(name).is_some_and(|placed| {
+            stat.st_size as u64 == placed.bytes
+                && stat.st_mtime == placed.modified
+                && stat.st_mtime_nsec == 0
+        })
+    }
+
+    fn descend(
+        &mut self,
+        dir: &OwnedFd,
+        target: Option<&OwnedFd>,
+        name: &CStr,
+        path: &str,
+        depth: usize,
+    ) -> io::Result<()> {
+        let below = open_beneath(dir, name, OFlags::DIRECTORY)?;
+        let target = target.map(|target| enter(target, name)).transpose()?;
+        self.directory(below, target, path, depth + 1);
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        dir: &OwnedFd,
+        target: Option<&OwnedFd>,
+        name: &CStr,
+        path: &str,
+        bytes: u64,
+    ) -> io::Result<()> {
+        // Never blocks, whatever it has become since it was looked at.
+        let file = File::from(open_beneath(dir, name, OFlags::NONBLOCK)?);
+        let stat = rustix::fs::fstat(&file)?;
+        if refusal(name, &stat, 0).is_some() || stat.st_size as u64 != bytes {
+            return Err(io::Error::other("it changed while it was looked at"));
+        }
+        let executable = stat.st_mode & 0o100 != 0;
+        let sha256 = match target {
+            Some(target) => store(target, name, file.take(bytes), executable)?,
+            None => copy_and_hash(file.take(bytes), &mut io::sink())?,
+        };
+        self.collected.artifacts.push(Artifact { path: path.into(), bytes, sha256 });
+        Ok(())
+    }
+}
+
+/// Why something is not taken.
+fn refusal(name: &CStr, stat: &rustix::fs::Stat, depth: usize) -> Option<&'static str> {
+    let text = match name.to_str() {
+        Ok(text) => text,
+        Err(_) => return Some("its name is not UTF-8"),
+    };
+    if text.chars().any(char::is_control) {
+        return Some("its name has control characters");
+    }
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory if depth >= MAX_DEPTH => Some("it is too deep"),
+        FileType::Directory => None,
+        FileType::RegularFile if stat.st_nlink != 1 => Some("it has more than one name"),
+        FileType::RegularFile => None,
+        FileType::Symlink => Some("it is a symbolic link"),
+        FileType::Fifo => Some("it is a pipe"),
+        FileType::Socket => Some("it is a socket"),
+        _ => Some("it is not a regular file"),
+    }
+}
+
+/// Opens one component below a directory, following nothing and crossing no mount.
+fn open_beneath(dir: impl AsFd, name: &CStr, extra: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | extra;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    Ok(rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)?)
+}
+
+/// Makes or enters a directory of the target.
+fn enter(target: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(target, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    open_beneath(target, name, OFlags::DIRECTORY)
+}
+
+/// Writes beside and renames, so that nothing half-written is ever seen under the name, and a link
+/// that stands there is replaced and not followed.
+fn store(
+    target: &OwnedFd,
+    name: &CStr,
+    mut source: impl Read,
+    executable: bool,
+) -> io::Result<String> {
+    let beside = c".hotcell-part";
+    let mode: RawMode = if executable { 0o755 } else { 0o644 };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // One that an interrupted run left is ours to remove.
+    match rustix::fs::unlinkat(target, beside, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let mut file =
+        File::from(rustix::fs::openat(target, beside, flags, Mode::from_raw_mode(mode))?);
+    let stored = copy_and_hash(&mut source, &mut file)
+        .and_then(|sha256| Ok(rustix::fs::renameat(target, beside, target, name).map(|()| sha256)?));
+    if stored.is_err() {
+        // The first error is the one that counts.
+        drop(rustix::fs::unlinkat(target, beside, AtFlags::empty()));
+    }
+    stored
+}
+
+fn copy_and_hash(mut source: impl Read, target: &mut impl Write) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let length = source.read(&mut buffer)?;
+        let chunk = buffer.get(..length).unwrap_or_default();
+        if chunk.is_empty() {
+            return Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        hasher.update(chunk);
+        target.write_all(chunk)?;
+    }
+}

@@ -1,0 +1,146 @@
+//! Starts the launcher and talks to it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+
+use hotcell_jail::chan;
+use hotcell_jail::wire::{Failed, JobParts, MAX_PACKET, Ready, Report, Setup, Writer};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::layout::Layout;
+
+/// The launcher's executable.
+const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER"));
+
+/// Why a launcher did not come up.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// It could not be executed at all.
+    Spawn(io::Error),
+    /// A step inside it failed.
+    Step(Failed),
+    /// It went away without a word, or said something else.
+    Silent(io::Error),
+}
+
+/// A launcher for one root tree, with everything that it ever started. Dropping it ends them all.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    /// Closed first when this is dropped, which ends the launcher.
+    control: Option<OwnedFd>,
+    guard: Child,
+    pub(crate) ready: Ready,
+}
+
+impl Launcher {
+    /// Starts one and waits until its tree stands. It holds `kept` until everything has ended.
+    pub(crate) fn start(
+        setup: Setup,
+        layout: &Layout,
+        kept: &[BorrowedFd<'_>],
+    ) -> Result<Launcher, StartError> {
+        let (ours, theirs) = packet_pair().map_err(StartError::Spawn)?;
+        let guard = execute(theirs).map_err(StartError::Spawn)?;
+        let mut launcher = Launcher { control: Some(ours), guard, ready: Ready::default() };
+        launcher.ready = launcher.set_up(setup, layout, kept)?;
+        Ok(launcher)
+    }
+
+    fn set_up(
+        &self,
+        setup: Setup,
+        layout: &Layout,
+        kept: &[BorrowedFd<'_>],
+    ) -> Result<Ready, StartError> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut writer = Writer::new(&mut buffer);
+        layout.write(setup, &mut writer);
+        let packet = writer.finish().map_err(|_| silent("the root tree is too large"))?;
+        let control = self.control().map_err(StartError::Silent)?;
+        chan::send(control, packet, kept).map_err(|e| StartError::Silent(e.into()))?;
+        let mut answer = [0; chan::MAX_REPORT];
+        let received =
+            chan::receive(control, &mut answer).map_err(|e| StartError::Silent(e.into()))?;
+        match Report::read(answer.get(..received.length).unwrap_or_default()) {
+            Ok(Report::Ready(ready)) => Ok(ready),
+            Ok(Report::Failed(failed)) => Err(StartError::Step(failed)),
+            _ => Err(silent("the launcher gave no sensible answer")),
+        }
+    }
+
+    /// Sends a job with its descriptors. Everything about it is then told on the job's own socket.
+    pub(crate) fn launch(&self, job: &JobParts<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut writer = Writer::new(&mut buffer);
+        job.write(&mut writer);
+        let packet = writer.finish().map_err(|_| io::ErrorKind::ArgumentListTooLong)?;
+        Ok(chan::send(self.control()?, packet, fds)?)
+    }
+
+    fn control(&self) -> io::Result<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.control = None;
+        // The guard ends once everything has; waiting keeps it from becoming a zombie.
+        if let Err(error) = self.guard.wait() {
+            debug_assert!(false, "the guard cannot be waited for: {error}");
+        }
+    }
+}
+
+fn silent(what: &'static str) -> StartError {
+    StartError::Silent(io::Error::other(what))
+}
+
+/// A pair of packet sockets large enough for the largest packet.
+pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::sockopt::set_socket_send_buffer_size(&pair.0, 2 * MAX_PACKET)?;
+    Ok(pair)
+}
+
+fn execute(control: OwnedFd) -> io::Result<Child> {
+    let image = image()?;
+    std::process::Command::new(format!("/proc/self/fd/{}", image.as_raw_fd()))
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(control))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// The sealed copy that is executed: made once per process, and nobody can change it.
+fn image() -> io::Result<&'static File> {
+    static SEALED: OnceLock<File> = OnceLock::new();
+    if let Some(image) = SEALED.get() {
+        return Ok(image);
+    }
+    let image = sealed(IMAGE)?;
+    Ok(SEALED.get_or_init(|| image))
+}
+
+fn sealed(bytes: &[u8]) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know the flag that says it will be executed.
+    let memory = rustix::fs::memfd_create("hotcell-jail", flags | MemfdFlags::EXEC)
+        .or_else(|_| rustix::fs::memfd_create("hotcell-jail", flags))?;
+    let mut file = File::from(memory);
+    file.write_all(bytes)?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file)
+}

@@ -1,0 +1,474 @@
+//! A run from its release to its one outcome: feeds it, streams it, keeps its deadlines, and ends it as
+//! a whole.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hotcell_jail::wire::{Ended, Micros, Report};
+use hotcell_types::{
+    BlockedSyscall, Exit, Layer, LayerReport, Level, Limit, Limits, Outcome, Stage, Status, Timing,
+    Usage,
+};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::cgroup::{Cgroup, CgroupError, Stats};
+use crate::collect::{self, Collected, Placed};
+use crate::ids::Id;
+use crate::native::Base;
+use crate::start::next_report;
+use crate::streams::{Feed, Stream, Wants};
+use crate::{Refusal, Sink, seccomp};
+
+/// How long a killed run may take to be gone.
+const END_MOST: Duration = Duration::from_secs(5);
+/// How long output is drained once everything that could write it has ended.
+const DRAIN_MOST: Duration = Duration::from_millis(500);
+/// Bytes read at once.
+const CHUNK: usize = 64 * 1024;
+/// How often processor time is looked at when it nears its limit; far from it, less often.
+const CPU_CHECK_LEAST: Duration = Duration::from_millis(5);
+
+/// A job that was let go. Dropping it without waiting ends it.
+#[derive(Debug)]
+pub struct Running {
+    pub(crate) base: Arc<Base>,
+    pub(crate) socket: OwnedFd,
+    /// The run's writable file system.
+    pub(crate) cell: OwnedFd,
+    pub(crate) stdout: Stream,
+    pub(crate) stderr: Stream,
+    pub(crate) feed: Option<Feed>,
+    pub(crate) shared: Arc<Shared>,
+    /// Held until nothing of the run is left.
+    pub(crate) id: Option<Id>,
+    pub(crate) limits: Limits,
+    pub(crate) level: Level,
+    pub(crate) layers: Vec<LayerReport>,
+    pub(crate) note: Option<String>,
+    pub(crate) placed: HashMap<CString, Placed>,
+    pub(crate) begun: Instant,
+    pub(crate) released: Instant,
+    pub(crate) micros: Micros,
+}
+
+/// Ends, pauses or resumes a run from another thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// What the run's thread and its handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Wakes the run's thread.
+    bell: OwnedFd,
+    cancelled: AtomicBool,
+    cgroup: Option<Cgroup>,
+    pause: Mutex<Pause>,
+}
+
+/// Time spent paused does not count against the run's own.
+#[derive(Debug, Default)]
+struct Pause {
+    since: Option<Instant>,
+    total: Duration,
+}
+
+/// Why hotcell ended a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Timeout,
+    CpuTime,
+    Cancelled,
+}
+
+/// Where a run stands when its processes are gone.
+#[derive(Debug)]
+struct End {
+    ended: Ended,
+    cause: Option<Cause>,
+    at: Instant,
+}
+
+impl Handle {
+    /// Ends the run; its outcome is `cancelled`.
+    pub fn cancel(&self) {
+        self.shared.cancelled.store(true, Ordering::Release);
+        self.shared.ring();
+    }
+
+    /// Stops every process of the run until it is resumed. Needs a cgroup.
+    pub fn pause(&self) -> Result<(), Refusal> {
+        let mut pause = self.shared.pause();
+        if pause.since.is_none() {
+            self.shared.freezer()?.freeze().map_err(freezing)?;
+            pause.since = Some(Instant::now());
+        }
+        drop(pause);
+        self.shared.ring();
+        Ok(())
+    }
+
+    pub fn resume(&self) -> Result<(), Refusal> {
+        let mut pause = self.shared.pause();
+        if let Some(since) = pause.since {
+            self.shared.freezer()?.thaw().map_err(freezing)?;
+            pause.total += since.elapsed();
+            pause.since = None;
+        }
+        drop(pause);
+        self.shared.ring();
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(cgroup: Option<Cgroup>) -> io::Result<Shared> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (cancelled, pause) = (AtomicBool::new(false), Mutex::default());
+        Ok(Shared { bell, cancelled, cgroup, pause })
+    }
+
+    fn ring(&self) {
+        // It fails only when it has been rung often enough already.
+        drop(rustix::io::write(&self.bell, &1_u64.to_ne_bytes()));
+    }
+
+    fn hush(&self) {
+        // It fails only when it was not rung.
+        drop(rustix::io::read(&self.bell, &mut [0_u8; 8]));
+    }
+
+    fn pause(&self) -> MutexGuard<'_, Pause> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn freezer(&self) -> Result<&Cgroup, Refusal> {
+        self.cgroup.as_ref().ok_or_else(|| Refusal::Layer {
+            layer: Layer::CgroupPids,
+            why: "a run can be paused only in a cgroup".into(),
+            fix: "`hotcell doctor` says how to get one".into(),
+        })
+    }
+}
+
+fn freezing(error: CgroupError) -> Refusal {
+    Refusal::Internal { doing: "pausing or resuming a run".into(), source: io::Error::other(error) }
+}
+
+impl Running {
+    pub fn handle(&self) -> Handle {
+        Handle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
+    /// directory; without one they are only listed.
+    pub fn wait(mut self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
+        let end = self.attend(sink)?;
+        self.drain(sink);
+        let collected = collect::collect(&self.cell, &self.placed, outputs).map_err(|source| {
+            Refusal::Internal { doing: "collecting the run's files".into(), source }
+        })?;
+        let full = self.full_places();
+        let stats = self.shared.cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
+        if let Some(cgroup) = &self.shared.cgroup {
+            cgroup.remove().map_err(|error| Refusal::Internal {
+                doing: "removing the run's cgroup".into(),
+                source: io::Error::other(error),
+            })?;
+        }
+        Ok(self.outcome(&end, stats, collected, full))
+    }
+
+    /// Does everything until the launcher says that the run is gone.
+    fn attend(&mut self, sink: &mut dyn Sink) -> Result<End, Refusal> {
+        let mut cause = None;
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            if cause.is_none() {
+                cause = self.due();
+                if cause.is_some() {
+                    return self.end(cause, sink);
+                }
+            }
+            let ready = self.poll(self.patience())?;
+            if ready.stdout {
+                self.stdout.pump(&mut buffer, |chunk| sink.stdout(chunk));
+            }
+            if ready.stderr {
+                self.stderr.pump(&mut buffer, |chunk| sink.stderr(chunk));
+            }
+            if ready.feed && self.feed.as_mut().is_some_and(|feed| !feed.pump()) {
+                self.feed = None;
+            }
+            if ready.bell {
+                self.shared.hush();
+            }
+            if ready.socket {
+                return self.hear_the_end(cause, Instant::now() + END_MOST);
+            }
+        }
+    }
+
+    /// Whether something asks for the end of the run now.
+    fn due(&self) -> Option<Cause> {
+        if self.shared.cancelled.load(Ordering::Acquire) {
+            return Some(Cause::Cancelled);
+        }
+        if self.time_left().is_some_and(|left| left.is_zero()) {
+            return Some(Cause::Timeout);
+        }
+        self.cpu_left().is_some_and(|left| left.is_zero()).then_some(Cause::CpuTime)
+    }
+
+    /// Wall time left; `None` while the run is paused.
+    fn time_left(&self) -> Option<Duration> {
+        let pause = self.shared.pause();
+        if pause.since.is_some() {
+            return None;
+        }
+        let used = self.released.elapsed().saturating_sub(pause.total);
+        Some(self.limits.timeout.duration().saturating_sub(used))
+    }
+
+    /// Processor time left, where there is a limit and a cgroup that counts.
+    fn cpu_left(&self) -> Option<Duration> {
+        let limit = self.limits.cpu_time?.duration();
+        let used = self.shared.cgroup.as_ref()?.cpu_used()?;
+        Some(limit.saturating_sub(used))
+    }
+
+    /// How long nothing has to be looked at.
+    fn patience(&self) -> Option<Duration> {
+        let wall = self.time_left();
+        // With all processors busy, the rest cannot be used up sooner than this.
+        let cpu = self.cpu_left().map(|left| {
+            (left * 1000 / self.limits.cpu.as_thousandths().max(1)).max(CPU_CHECK_LEAST)
+        });
+        [wall, cpu].into_iter().flatten().min()
+    }
+
+    /// Waits for the first thing that can be done.
+    fn poll(&self, patience: Option<Duration>) -> Result<Ready, Refusal> {
+        let mut fds = vec![
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.shared.bell, PollFlags::IN),
+        ];
+        let mut places = [None; 3];
+        let stdout = self.stdout.fd().map(|fd| (fd, PollFlags::IN));
+        let stderr = self.stderr.fd().map(|fd| (fd, PollFlags::IN));
+        let feed = self.feed.as_ref().map(|feed| match feed.wants() {
+            (Wants::Source, fd) => (fd, PollFlags::IN),
+            (Wants::Pipe, fd) => (fd, PollFlags::OUT),
+        });
+        for (place, wanted) in places.iter_mut().zip([stdout, stderr, feed]) {
+            if let Some((fd, flags)) = wanted {
+                *place = Some(fds.len());
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
+            }
+        }
+        let timeout = patience.map(|left| Timespec {
+            // Rounded up, so that what was waited for has come.
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(Refusal::Internal {
+                    doing: "waiting for the run".into(),
+                    source: errno.into(),
+                });
+            }
+        }
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let [stdout, stderr, feed] = places.map(|place| place.is_some_and(is_ready));
+        Ok(Ready { socket: is_ready(0), bell: is_ready(1), stdout, stderr, feed })
+    }
+
+    /// Ends everything in the run and waits until it is gone; output goes on being drained, so that
+    /// nothing blocks on it.
+    fn end(&mut self, cause: Option<Cause>, sink: &mut dyn Sink) -> Result<End, Refusal> {
+        self.kill();
+        let deadline = Instant::now() + END_MOST;
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ready = self.poll(Some(left))?;
+            if ready.stdout {
+                self.stdout.pump(&mut buffer, |chunk| sink.stdout(chunk));
+            }
+            if ready.stderr {
+                self.stderr.pump(&mut buffer, |chunk| sink.stderr(chunk));
+            }
+            self.feed = None;
+            if ready.bell {
+                self.shared.hush();
+            }
+            if ready.socket || left.is_zero() {
+                return self.hear_the_end(cause, deadline);
+            }
+        }
+    }
+
+    fn kill(&self) {
+        // Any word on the socket means the end. If the launcher is gone, so is the run.
+        drop(rustix::io::write(&self.socket, b"k"));
+        // What is frozen dies only once it is thawed.
+        let mut pause = self.shared.pause();
+        if let (Some(since), Some(cgroup)) = (pause.since, &self.shared.cgroup)
+            && cgroup.thaw().is_ok()
+        {
+            pause.total += since.elapsed();
+            pause.since = None;
+        }
+    }
+
+    fn hear_the_end(&self, cause: Option<Cause>, deadline: Instant) -> Result<End, Refusal> {
+        loop {
+            match next_report(&self.socket, deadline)?.0 {
+                Report::Ended(ended) => return Ok(End { ended, cause, at: Instant::now() }),
+                Report::Failed(failed) => {
+                    return Err(crate::steps::refusal(failed, &self.base.layout));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes what still lies in the pipes. Nobody can write to them any more, so that they end at once;
+    /// the bound is for a pipe that somehow does not.
+    fn drain(&mut self, sink: &mut dyn Sink) {
+        let deadline = Instant::now() + DRAIN_MOST;
+        let mut buffer = vec![0; CHUNK];
+        while Instant::now() < deadline {
+            let more = self.stdout.pump(&mut buffer, |chunk| sink.stdout(chunk))
+                | self.stderr.pump(&mut buffer, |chunk| sink.stderr(chunk));
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Which limits of the writable places were reached.
+    fn full_places(&self) -> Vec<Limit> {
+        let Ok(usage) = rustix::fs::fstatvfs(&self.cell) else { return Vec::new() };
+        let mut full = Vec::new();
+        if usage.f_bavail == 0 {
+            full.push(Limit::Disk);
+        }
+        if usage.f_favail == 0 {
+            full.push(Limit::Files);
+        }
+        full
+    }
+
+    fn outcome(self, end: &End, stats: Stats, collected: Collected, full: Vec<Limit>) -> Outcome {
+        let finished = Instant::now();
+        let exit = end.ended.wait_status.and_then(exit_of);
+        let oom_kills = stats.oom_kills.unwrap_or(0);
+        let (status, limit) = verdict(end.cause, exit, oom_kills);
+        let mut limits_hit = full;
+        if oom_kills > 0 {
+            limits_hit.push(Limit::Memory);
+        }
+        if stats.pids_max_hits.unwrap_or(0) > 0 {
+            limits_hit.push(Limit::Pids);
+        }
+        limits_hit.extend(limit.filter(|limit| !limits_hit.contains(limit)));
+        let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
+        if stdout.truncated || stderr.truncated {
+            limits_hit.push(Limit::Output);
+        }
+        limits_hit.sort();
+        let execute = end.at.duration_since(self.released);
+        let prepare = self.released.duration_since(self.begun).as_micros() as u64;
+        let (build, attest) = (u64::from(self.micros.build), u64::from(self.micros.attest));
+        let timings = [
+            (Stage::Prepare, prepare.saturating_sub(build + attest)),
+            (Stage::Build, build),
+            (Stage::Attest, attest),
+            (Stage::Execute, execute.as_micros() as u64),
+            (Stage::Finish, finished.duration_since(end.at).as_micros() as u64),
+        ];
+        Outcome {
+            status,
+            exit,
+            limit,
+            limits_hit,
+            stdout,
+            stderr,
+            artifacts: collected.artifacts,
+            skipped: collected.skipped,
+            usage: Usage {
+                wall_ms: execute.as_millis() as u64,
+                cpu_ms: Some(stats.cpu_us.unwrap_or(end.ended.cpu_micros) / 1000),
+                peak_memory_bytes: stats.memory_peak,
+                peak_pids: stats.pids_peak,
+                written_bytes: end.ended.written,
+                oom_kills: stats.oom_kills,
+            },
+            blocked_syscalls: blocked(&end.ended),
+            level: self.level,
+            layers: self.layers,
+            timings: timings.map(|(stage, micros)| Timing { stage, micros }).to_vec(),
+            interpreter: self.note,
+            error: None,
+        }
+    }
+}
+
+/// What can be done without waiting.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    socket: bool,
+    bell: bool,
+    stdout: bool,
+    stderr: bool,
+    feed: bool,
+}
+
+/// A wait status as the kernel encodes it.
+fn exit_of(status: u32) -> Option<Exit> {
+    match status & 0x7f {
+        0 => Some(Exit::Code((status >> 8) as u8)),
+        signal => Some(Exit::Signal(signal as u8)),
+    }
+}
+
+/// How a run is judged: what hotcell did counts first, then what the kernel did, then the program.
+fn verdict(cause: Option<Cause>, exit: Option<Exit>, oom_kills: u64) -> (Status, Option<Limit>) {
+    const SIGXCPU: u8 = 24;
+    const SIGXFSZ: u8 = 25;
+    match (cause, exit) {
+        // It had ended by itself before our signal came.
+        (_, Some(Exit::Code(0))) => (Status::Success, None),
+        (Some(Cause::Cancelled), _) => (Status::Cancelled, None),
+        (Some(Cause::Timeout), _) => (Status::Timeout, Some(Limit::Timeout)),
+        (Some(Cause::CpuTime), _) => (Status::Limit, Some(Limit::CpuTime)),
+        (None, _) if oom_kills > 0 => (Status::Oom, Some(Limit::Memory)),
+        (None, Some(Exit::Signal(SIGXCPU))) => (Status::Limit, Some(Limit::CpuTime)),
+        (None, Some(Exit::Signal(SIGXFSZ))) => (Status::Limit, Some(Limit::FileSize)),
+        (None, Some(Exit::Code(_))) => (Status::Failure, None),
+        (None, Some(Exit::Signal(_)) | None) => (Status::Killed, None),
+    }
+}
+
+fn blocked(ended: &Ended) -> Vec<BlockedSyscall> {
+    let counted = ended.blocked.iter().filter(|blocked| blocked.count > 0);
+    counted
+        .map(|blocked| BlockedSyscall {
+            number: blocked.number,
+            name: seccomp::syscall_name(blocked.number),
+            count: blocked.count,
+        })
+        .collect()
+}
+

@@ -1,0 +1,385 @@
+//! Builds the jail around a job: hands it to the launcher and waits until every layer was read back.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hotcell_jail::chan;
+use hotcell_jail::wire::{
+    Cgroup as Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers,
+    Report, Seen, Step,
+};
+use hotcell_types::{Layer, LayerReport, Level, Profile};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::cgroup::{Cgroup, CgroupError, Entry};
+use crate::collect::Placed;
+use crate::ids::Id;
+use crate::launcher::packet_pair;
+use crate::native::Parts;
+use crate::running::{Running, Shared};
+use crate::seen::{self, Context};
+use crate::streams::{Feed, Pipes, Stream};
+use crate::{Input, Job, Refusal, seccomp, steps};
+
+/// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
+const BUILD_MOST: Duration = Duration::from_secs(10);
+
+/// What was told while the jail was built.
+#[derive(Debug)]
+struct Built {
+    cell: OwnedFd,
+    seen: Seen,
+    micros: Micros,
+    released: Instant,
+}
+
+/// An input with what the launcher must know of it.
+#[derive(Debug)]
+struct Described {
+    name: CString,
+    bytes: u64,
+    modified: u64,
+    executable: bool,
+}
+
+/// Builds the jail and lets the program go.
+pub(crate) fn start(parts: &Parts<'_>, job: Job) -> Result<Running, Refusal> {
+    let inputs = describe(&job.inputs)?;
+    let id = reserve_id(parts)?;
+    let cgroup = match parts.cgroups {
+        Some(cgroups) => Some(cgroups.create(&job.limits).map_err(cgroup_refusal)?),
+        None => None,
+    };
+    let owner = id.as_ref().map(Id::number);
+    let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
+    let (socket, their_socket) = packet_pair().map_err(internal("making the run's socket"))?;
+    launch(parts, &job, &inputs, cgroup.as_ref(), owner, &pipes, &their_socket)?;
+    drop(their_socket);
+    drop(pipes.theirs);
+    let built = await_release(&socket, parts, &job)?;
+    let layers = read_layers(parts, &job, &built.seen, cgroup.as_ref(), id.is_some())?;
+    let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
+    Ok(Running {
+        stdout: Stream::new(pipes.ours.stdout, most),
+        stderr: Stream::new(pipes.ours.stderr, most),
+        feed: Feed::new(job.stdin, pipes.ours.stdin),
+        shared: Arc::new(Shared::new(cgroup).map_err(internal("making the run's bell"))?),
+        base: Arc::clone(&parts.base),
+        socket,
+        cell: built.cell,
+        id,
+        limits: job.limits,
+        level: parts.level,
+        layers,
+        note: job.command.note,
+        placed: placed(&inputs),
+        begun: parts.begun,
+        released: built.released,
+        micros: built.micros,
+    })
+}
+
+fn internal(doing: &'static str) -> impl FnOnce(io::Error) -> Refusal {
+    move |source| Refusal::Internal { doing: doing.into(), source }
+}
+
+fn cgroup_refusal(error: CgroupError) -> Refusal {
+    let fix = error.fix().to_owned();
+    Refusal::Layer { layer: Layer::CgroupMemory, why: error.to_string(), fix }
+}
+
+fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
+    let Some(pool) = parts.ids else { return Ok(None) };
+    match pool.reserve() {
+        Ok(Some(id)) => Ok(Some(id)),
+        Ok(None) => Err(Refusal::Layer {
+            layer: Layer::UniqueId,
+            why: "every id is in use".into(),
+            fix: "wait until other runs have ended".into(),
+        }),
+        Err(source) => Err(internal("reserving an id")(source)),
+    }
+}
+
+fn describe(inputs: &[Input]) -> Result<Vec<Described>, Refusal> {
+    if inputs.len() > MAX_INPUTS {
+        return Err(Refusal::Invalid {
+            what: format!("{} inputs", inputs.len()),
+            why: format!("the most is {MAX_INPUTS}"),
+            fix: "put them into one archive".into(),
+        });
+    }
+    inputs.iter().map(describe_one).collect()
+}
+
+fn describe_one(input: &Input) -> Result<Described, Refusal> {
+    let shown = input.name.to_string_lossy();
+    let invalid = |why: &str| Refusal::Invalid {
+        what: format!("input `{shown}`"),
+        why: why.into(),
+        fix: "give a regular file under a plain name".into(),
+    };
+    let bytes = input.name.as_bytes();
+    let plain = !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && bytes.len() <= 255;
+    let name = CString::new(bytes).ok().filter(|_| plain);
+    let name = name.ok_or_else(|| invalid("its name is not one path component"))?;
+    let metadata = input.file.metadata().map_err(internal("looking at an input"))?;
+    if !metadata.is_file() {
+        return Err(invalid("it is not a regular file"));
+    }
+    Ok(Described {
+        name,
+        bytes: metadata.len(),
+        modified: u64::try_from(metadata.mtime()).unwrap_or(0),
+        executable: metadata.mode() & 0o100 != 0,
+    })
+}
+
+fn placed(inputs: &[Described]) -> HashMap<CString, Placed> {
+    let describe = |i: &Described| {
+        let modified = i64::try_from(i.modified).unwrap_or(0);
+        (i.name.clone(), Placed { bytes: i.bytes, modified })
+    };
+    inputs.iter().map(describe).collect()
+}
+
+/// Hands the job over.
+fn launch(
+    parts: &Parts<'_>,
+    job: &Job,
+    inputs: &[Described],
+    cgroup: Option<&Cgroup>,
+    owner: Option<u32>,
+    pipes: &Pipes,
+    socket: &OwnedFd,
+) -> Result<(), Refusal> {
+    let mut fds = vec![socket.as_fd()];
+    fds.extend(pipes.theirs.iter().map(AsFd::as_fd));
+    let entry = cgroup.map(Cgroup::entry);
+    let entrance = match &entry {
+        None => Entrance::None,
+        Some(Entry::V2(dir)) => {
+            fds.push(*dir);
+            Entrance::Into
+        }
+        Some(Entry::V1(procs)) => {
+            fds.extend(procs);
+            Entrance::Attach(u8::try_from(procs.len()).unwrap_or(u8::MAX))
+        }
+    };
+    fds.extend(job.inputs.iter().map(|input| input.file.as_fd()));
+    let exec_key = random_key().map_err(internal("asking for random bytes"))?;
+    let arch = seccomp::Arch::native().ok_or_else(|| Refusal::Layer {
+        layer: Layer::Seccomp,
+        why: "there is no filter for this processor".into(),
+        fix: "use a 64-bit x86 or ARM machine".into(),
+    })?;
+    let filter = seccomp::filter(job.profile, arch, exec_key);
+    let cgroup_name = cgroup.map(Cgroup::name).unwrap_or_default();
+    let env = environment(job);
+    let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
+    let args: Vec<&[u8]> = job.command.args.iter().map(|arg| arg.as_bytes()).collect();
+    if args.len() > MAX_STRINGS || env.len() > MAX_STRINGS {
+        return Err(too_large());
+    }
+    let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
+    let wire = JobParts {
+        numbers: numbers(job, owner, cgroup.is_some()),
+        cgroup: entrance,
+        cgroup_name: cgroup_name.as_bytes(),
+        filter: &filter,
+        exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
+        loopback: job.profile == Profile::StandardNet,
+        program: job.command.program.as_os_str().as_bytes(),
+        args: &args,
+        env: &env,
+        inputs: &inputs,
+    };
+    parts.base.launcher.launch(&wire, &fds).map_err(|error| match error.kind() {
+        io::ErrorKind::ArgumentListTooLong => too_large(),
+        _ => internal("handing the job to the launcher")(error),
+    })
+}
+
+fn too_large() -> Refusal {
+    Refusal::Invalid {
+        what: "the program's arguments and environment".into(),
+        why: "together they are too large (128 KiB and 2048 strings each at most)".into(),
+        fix: "pass large values in a file, with `--input`".into(),
+    }
+}
+
+impl Described {
+    fn as_wire(&self) -> InputFile<'_> {
+        InputFile {
+            name: &self.name,
+            bytes: self.bytes,
+            modified: self.modified,
+            executable: self.executable,
+        }
+    }
+}
+
+fn environment(job: &Job) -> Vec<Vec<u8>> {
+    let join = |(key, value): (&OsString, &OsString)| {
+        [key.as_bytes(), b"=", value.as_bytes()].concat()
+    };
+    job.env.iter().map(join).collect()
+}
+
+fn random_key() -> io::Result<NonZeroU64> {
+    let mut bytes = [0; 8];
+    loop {
+        let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        match NonZeroU64::new(u64::from_ne_bytes(bytes)) {
+            Some(key) if read == bytes.len() => return Ok(key),
+            _ => {}
+        }
+    }
+}
+
+fn numbers(job: &Job, owner: Option<u32>, has_cgroup: bool) -> Numbers {
+    let limits = &job.limits;
+    // Where no cgroup holds the run as a whole, each process is held by itself.
+    let alone = |value: u64| if has_cgroup { 0 } else { value };
+    let cpu_seconds = limits.cpu_time.map_or(0, |span| span.as_millis().div_ceil(1000));
+    Numbers {
+        outer_uid: owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        outer_gid: owner.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        disk_bytes: limits.disk.get(),
+        files: limits.files.get(),
+        open_files: limits.open_files.get(),
+        data_bytes: alone(limits.memory.get()),
+        processes: alone(limits.pids.get()),
+        cpu_seconds: alone(cpu_seconds),
+    }
+}
+
+/// Waits for the three words of a good start: built, released, or what failed.
+fn await_release(socket: &OwnedFd, parts: &Parts<'_>, job: &Job) -> Result<Built, Refusal> {
+    let deadline = Instant::now() + BUILD_MOST;
+    let mut cell = None;
+    loop {
+        let (report, fd) = next_report(socket, deadline)?;
+        match report {
+            Report::Built => cell = fd,
+            Report::Released(seen, micros) => {
+                let Some(cell) = cell else { return Err(nonsense()) };
+                return Ok(Built { cell, seen, micros, released: Instant::now() });
+            }
+            Report::Failed(failed) => return Err(failure(failed, parts, job)),
+            _ => return Err(nonsense()),
+        }
+    }
+}
+
+/// The next report with its descriptor; an end of the launcher or of our patience is an error.
+pub(crate) fn next_report(
+    socket: &OwnedFd,
+    deadline: Instant,
+) -> Result<(Report, Option<OwnedFd>), Refusal> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = rustix::event::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) => {
+                let source = io::ErrorKind::TimedOut.into();
+                return Err(internal("waiting for the launcher")(source));
+            }
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(internal("waiting for the launcher")(errno.into())),
+        }
+    }
+    let mut buffer = [0; chan::MAX_REPORT];
+    let mut received = chan::receive(socket, &mut buffer)
+        .map_err(|errno| internal("hearing from the launcher")(errno.into()))?;
+    if received.length == 0 {
+        let source = io::ErrorKind::UnexpectedEof.into();
+        return Err(internal("hearing from the launcher, which has gone")(source));
+    }
+    let packet = buffer.get(..received.length).unwrap_or_default();
+    let report = Report::read(packet).map_err(|_| nonsense())?;
+    Ok((report, received.fds.take(0).ok()))
+}
+
+fn nonsense() -> Refusal {
+    internal("understanding the launcher")(io::ErrorKind::InvalidData.into())
+}
+
+/// A failed step of this job: some are the job's own fault.
+fn failure(failed: Failed, parts: &Parts<'_>, job: &Job) -> Refusal {
+    let errno = Errno::from_raw_os_error(failed.errno);
+    match failed.step {
+        Step::Program => Refusal::NotRunnable {
+            program: job.command.program.display().to_string(),
+            why: io::Error::from(errno).to_string(),
+        },
+        Step::Inputs => input_refusal(errno, failed.index as usize, job),
+        _ => steps::refusal(failed, &parts.base.layout),
+    }
+}
+
+fn input_refusal(errno: Errno, index: usize, job: &Job) -> Refusal {
+    let name = job.inputs.get(index).map(|i| i.name.to_string_lossy()).unwrap_or_default();
+    let (why, fix) = match errno {
+        Errno::NOSPC => (
+            format!("it does not fit into the run's {} of disk", job.limits.disk),
+            "give more with `--disk` (files count as memory: `--mem`)",
+        ),
+        Errno::DQUOT => ("there are too many files".into(), "give more with `--files`"),
+        Errno::EXIST => ("the same name is given twice".into(), "rename one of them"),
+        Errno::IO => ("it changed while it was copied".into(), "run it again"),
+        other => (io::Error::from(other).to_string(), "give a regular file that can be read"),
+    };
+    Refusal::Invalid { what: format!("input `{name}`"), why, fix: fix.into() }
+}
+
+/// What was read back, as layers. A layer that the level promises and that is not there ends it.
+fn read_layers(
+    parts: &Parts<'_>,
+    job: &Job,
+    seen: &Seen,
+    cgroup: Option<&Cgroup>,
+    unique_id: bool,
+) -> Result<Vec<LayerReport>, Refusal> {
+    let of_cgroup = match cgroup {
+        Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
+        None => Vec::new(),
+    };
+    let layer_of = |controller: &str| match controller {
+        "memory" => Some(Layer::CgroupMemory),
+        "pids" => Some(Layer::CgroupPids),
+        "cpu" => Some(Layer::CgroupCpu),
+        _ => None,
+    };
+    let of_cgroup = of_cgroup.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text)));
+    let context = Context {
+        level: parts.level,
+        landlock_abi: parts.base.launcher.ready.landlock_abi,
+        profile: job.profile,
+        cgroup: of_cgroup.collect(),
+        unique_id,
+    };
+    let layers = seen::layers(seen, &context);
+    match layers.iter().find(|report| !report.active && report.layer.since() <= parts.level) {
+        None => Ok(layers),
+        Some(missing) => Err(Refusal::Layer {
+            layer: missing.layer,
+            why: format!("level {} has it, and it was not seen", parts.level),
+            fix: "`hotcell doctor` says what this host allows".into(),
+        }),
+    }
+}
