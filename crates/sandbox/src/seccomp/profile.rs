@@ -6,6 +6,9 @@
 //! (libuv calls it at every start), the NUMA calls (allocators and BLAS libraries probe them), the
 //! pidfd calls, System V and POSIX message queues, Landlock and seccomp itself: a program that could
 //! add a filter could answer a reported call before the report and so hide it.
+//!
+//! Two numbers never reach a filter: newer x86_64 kernels answer uretprobe and uprobe themselves, with
+//! SIGILL or an error to whoever is not a probe that the host's administrator has set.
 
 use std::num::NonZeroU64;
 
