@@ -1,1 +1,57 @@
-//! Seccomp profiles.
+//! Seccomp filters: which system calls a program may make, per [`Profile`], compiled to the bytes that
+//! the kernel takes. Pure code: it installs nothing and calls nothing.
+//!
+//! Allowed calls are listed; `profile.rs` has the lists and their reasons. A refused call answers an
+//! error that ordinary programs cope with. A call that nothing ordinary makes is sent to the
+//! supervisor as a user notification (SECCOMP_RET_USER_NOTIF): it always answers EPERM and records the
+//! number, so that the result can name the call. A call by another ABI (32-bit, x32) kills the process.
+//!
+//! The filter must be the last layer that the launcher puts on. After it, in strict, only sendmsg
+//! (for the notification descriptor), close and the one exec are left to it.
+
+mod compile;
+#[cfg(test)]
+mod interpret;
+mod profile;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU64;
+
+use hotcell_types::Profile;
+
+/// A processor architecture with its 64-bit system call table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    X86_64,
+    Aarch64,
+}
+
+impl Arch {
+    /// The one this program was built for; there is no filter for any other.
+    pub const fn native() -> Option<Arch> {
+        if cfg!(target_arch = "x86_64") {
+            Some(Arch::X86_64)
+        } else if cfg!(target_arch = "aarch64") {
+            Some(Arch::Aarch64)
+        } else {
+            None
+        }
+    }
+}
+
+/// The filter as the bytes of a `struct sock_filter` array; `struct sock_fprog` counts eight per entry.
+///
+/// In [`Profile::Strict`] the only exec is an `execveat` with `exec_key` as its sixth argument. The key
+/// must be random, new for each run, and unknown to the program: not in its arguments, environment,
+/// inherited memory or descriptors. The other profiles ignore it.
+pub fn filter(profile: Profile, arch: Arch, exec_key: NonZeroU64) -> Vec<u8> {
+    compile::bytes(&compile::compile(arch, &profile::actions(profile, exec_key)))
+}
+
+/// The name of a system call of the native architecture.
+pub fn syscall_name(number: u32) -> Option<&'static str> {
+    let arch = Arch::native()?;
+    table::ALL.iter().find(|call| call.number(arch) == Some(number)).map(|call| call.name)
+}
