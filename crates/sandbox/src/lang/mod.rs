@@ -128,9 +128,13 @@ impl FromStr for Language {
     }
 }
 
-/// Every name that a language can be called by, for help and errors.
+/// Every name that a language can be called by, for help and errors: `python (py), …`.
 pub fn language_names() -> String {
-    Language::ALL.map(|l| l.row().names.join(", ")).join(", ")
+    let names = Language::ALL.map(|l| match l.row().names {
+        [name, aliases @ ..] => format!("{name} ({})", aliases.join(", ")),
+        [] => String::new(),
+    });
+    names.join(", ")
 }
 
 /// Why no command could be made. `to_string` says what; [`Error::why`] and [`Error::fix`] the rest.
