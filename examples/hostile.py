@@ -27,8 +27,8 @@ def call_home():
 
 
 def write_to_the_system():
-    with open("/usr/bin/hostile", "w"):
-        return "wrote a file"
+    with open("/usr/bin/env", "r+b"):
+        return "could have changed a program"
 
 
 def see_other_processes():
@@ -46,11 +46,9 @@ def steal_from_the_environment():
     return f"found {found}"
 
 
-def become_root():
-    os.setuid(0)
-    with open("/proc/sys/kernel/hostname", "w") as file:
-        file.write("hostile")
-    return "changed the name of the host"
+def use_the_powers_of_root():
+    os.chroot("/")
+    return "changed its root directory"
 
 
 def fork_a_lot():
@@ -77,7 +75,7 @@ ATTEMPTS = [
     write_to_the_system,
     see_other_processes,
     steal_from_the_environment,
-    become_root,
+    use_the_powers_of_root,
     fork_a_lot,
 ]
 

@@ -14,7 +14,6 @@ pub(crate) struct Args {
     shell: Supported,
 }
 
-/// The shells whose scripts are tried in the tests.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Supported {
     Bash,

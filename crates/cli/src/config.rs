@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use crate::print;
-use crate::problem::{self, Problem};
+use crate::problem::{self, Problem, cause};
 
 /// Longest configuration file.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -184,7 +184,7 @@ impl Source {
         let text = match read(path, owner) {
             Ok(Some(text)) => text,
             Ok(None) => return Ok(Source::default()),
-            Err(e) => return Err(wrong(e.to_string())),
+            Err(e) => return Err(wrong(cause(&e))),
         };
         let content: Content = toml::from_str(&text).map_err(|e| {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

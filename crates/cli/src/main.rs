@@ -92,9 +92,13 @@ fn usage_problem(error: &clap::Error) -> Problem {
     }
     match (value, cause) {
         ((Some(option), Some(value)), Some(cause)) => {
-            Problem::invalid(format!("`{value}` does not suit `{option}`"))
-                .why(cause.to_string())
-                .fix(help)
+            let problem = Problem::invalid(format!("`{value}` does not suit `{option}`"));
+            // Units and templates say after a colon what to write instead.
+            let cause = cause.to_string();
+            match cause.rsplit_once(": ") {
+                Some((why, fix)) => problem.why(why).fix(fix),
+                None => problem.why(cause).fix(help),
+            }
         }
         _ => Problem::invalid(headline(error)).fix(tip(error).unwrap_or_else(|| help.into())),
     }

@@ -18,6 +18,15 @@ pub(crate) struct Problem {
     exit: u8,
 }
 
+/// What the system said, without the number that only programmers know.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}
+
 /// Prints a problem and gives the number to exit with.
 pub(crate) fn report(problem: &Problem, json: bool) -> u8 {
     if json {
@@ -53,7 +62,7 @@ impl Problem {
     }
 
     pub(crate) fn not_written(error: &io::Error) -> Problem {
-        Problem::error("the output could not be written").why(error.to_string())
+        Problem::error("the output could not be written").why(cause(error))
     }
 
     pub(crate) fn why(mut self, why: impl Into<String>) -> Problem {
@@ -106,7 +115,7 @@ impl From<Refusal> for Problem {
                 Problem::not_runnable(format!("`{program}` cannot be executed")).why(why)
             }
             Refusal::Internal { doing, source } => {
-                Problem::error(format!("{doing} failed")).why(source.to_string())
+                Problem::error(format!("{doing} failed")).why(cause(&source))
             }
         }
     }

@@ -9,7 +9,7 @@ mod target;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
@@ -18,10 +18,10 @@ use hotcell_sandbox::{Job, Sandbox, Settings, Stdin};
 use hotcell_types::{Bytes, Count, Cpus, Limits, Outcome, Span, Template};
 
 use crate::config::Config;
-use crate::problem::{self, Problem};
+use crate::problem::{self, Problem, cause};
 use crate::{exit, print};
 use inputs::OutputDir;
-use live::Live;
+use live::{Live, Streams};
 use signals::Signals;
 use target::Target;
 
@@ -231,20 +231,27 @@ fn stdin(file: Option<&std::path::Path>, is_code: bool) -> Result<Stdin, Problem
 fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
     let Prepared { settings, job, output_dir } = prepared;
     let limits = job.limits;
-    let signals = Signals::catch()
-        .map_err(|e| Problem::error("signals could not be caught").why(e.to_string()))?;
+    let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
     let sandbox = Sandbox::open(&settings)?;
     let running = sandbox.start(job)?;
-    let signals = signals
-        .cancel(running.handle())
-        .map_err(|e| Problem::error("a thread could not be started").why(e.to_string()))?;
-    let mut live = Live::new(running.handle(), json);
+    let (run, again) = (running.handle(), running.handle());
+    let signals = signals.cancel(move || run.cancel()).map_err(failed("starting a thread"))?;
+    let mut live = if json {
+        Live::Silent
+    } else {
+        let streams = Streams::own().map_err(failed("taking stdout and stderr"))?;
+        Live::new(streams, move || again.cancel())
+    };
     let outcome = running.wait(&mut live, outputs.as_ref().map(OutputDir::path))?;
     if let Some(outputs) = outputs {
         outputs.keep();
     }
     conclude(&outcome, &limits, live, signals.first(), json)
+}
+
+fn failed(doing: &'static str) -> impl Fn(io::Error) -> Problem {
+    move |e| Problem::error(format!("{doing} failed")).why(cause(&e))
 }
 
 /// Prints what is left to print, and gives the number to exit with.

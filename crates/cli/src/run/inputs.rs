@@ -13,7 +13,7 @@ use hotcell_sandbox::Input;
 use hotcell_types::Bytes;
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 
-use crate::problem::Problem;
+use crate::problem::{Problem, cause};
 
 /// Most files given to one run.
 const MAX_INPUTS: usize = 128;
@@ -35,8 +35,9 @@ impl Unusable {
     }
 
     fn failed(path: &Path, error: &io::Error) -> Unusable {
-        let missing = error.kind() == io::ErrorKind::NotFound;
-        Unusable { missing, ..Unusable::new(path, error.to_string()) }
+        let missing =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        Unusable { missing, ..Unusable::new(path, cause(error)) }
     }
 
     /// As an input.
@@ -140,7 +141,7 @@ fn must_fit(inputs: &[Input], disk: Bytes) -> Result<(), Problem> {
     for input in inputs {
         let metadata = input.file.metadata().map_err(|e| {
             Problem::error(format!("`{}` could not be examined", input.name.display()))
-                .why(e.to_string())
+                .why(cause(&e))
         })?;
         total = total.saturating_add(metadata.len());
     }
@@ -161,7 +162,7 @@ pub(super) fn in_memory(code: &[u8]) -> Result<File, Problem> {
         Ok(file)
     };
     make().map_err(|e: io::Error| {
-        Problem::error("the code could not be kept in memory").why(e.to_string())
+        Problem::error("the code could not be kept in memory").why(cause(&e))
     })
 }
 
@@ -169,7 +170,7 @@ pub(super) fn in_memory(code: &[u8]) -> Result<File, Problem> {
 pub(super) fn own_stdin() -> Result<File, Problem> {
     let copy = io::stdin().as_fd().try_clone_to_owned();
     copy.map(File::from)
-        .map_err(|e| Problem::error("standard input could not be passed on").why(e.to_string()))
+        .map_err(|e| Problem::error("standard input could not be passed on").why(cause(&e)))
 }
 
 /// A directory for artifacts. It must be new or empty: their names are chosen by the program, and
@@ -191,12 +192,12 @@ impl OutputDir {
         match DirBuilder::new().create(&path) {
             Ok(()) => return Ok(OutputDir { path, made: true }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(unusable(&path, e.to_string())),
+            Err(e) => return Err(unusable(&path, cause(&e))),
         }
         match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => Ok(OutputDir { path, made: false }),
             Ok(false) => Err(unusable(&path, "it is not empty".into())),
-            Err(e) => Err(unusable(&path, e.to_string())),
+            Err(e) => Err(unusable(&path, cause(&e))),
         }
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 
-use hotcell_sandbox::Handle;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator;
@@ -39,13 +38,17 @@ impl Signals {
         Ok(Signals { arriving })
     }
 
-    pub(super) fn cancel(mut self, run: Handle) -> io::Result<Cancelling> {
+    /// Calls `cancel` with the first signal.
+    pub(super) fn cancel(
+        mut self,
+        cancel: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Cancelling> {
         let first = Arc::new(AtomicU8::new(0));
         let seen = Arc::clone(&first);
         thread::Builder::new().name("signals".into()).spawn(move || {
             if let Some(signal) = self.arriving.forever().next() {
                 seen.store(u8::try_from(signal).unwrap_or_default(), Ordering::SeqCst);
-                run.cancel();
+                cancel();
             }
         })?;
         Ok(Cancelling { first })
@@ -55,5 +58,24 @@ impl Signals {
 impl Cancelling {
     pub(super) fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_first_signal_cancels_and_is_remembered() {
+        let (cancelled, hears) = mpsc::channel();
+        let signals = Signals::catch().unwrap();
+        // Before there is a run: it must not be lost.
+        signal_hook::low_level::raise(SIGHUP).unwrap();
+        let cancelling = signals.cancel(move || cancelled.send(()).unwrap()).unwrap();
+        hears.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(cancelling.first(), Some(1));
     }
 }

@@ -10,7 +10,7 @@ use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input};
 
 use super::{Args, inputs};
-use crate::problem::Problem;
+use crate::problem::{Problem, cause};
 
 /// Most code taken from standard input.
 const MAX_CODE: u64 = 16 * 1024 * 1024;
@@ -36,10 +36,7 @@ impl Target {
                 Err(Problem::invalid("no command was given after `--`")
                     .fix("see `hotcell run --help`"))
             }
-            None if io::stdin().is_terminal() => Err(Problem::invalid("there is nothing to run")
-                .fix(
-                    "give a file, `--lang LANG -c CODE`, code on standard input, or `-- COMMAND`",
-                )),
+            None if io::stdin().is_terminal() => Err(nothing_to_run()),
             None => Ok(Target::Stdin { args: vec![] }),
             Some(_) if is_command && args.lang.is_some() => {
                 Err(Problem::invalid("`--lang` does not go together with a command")
@@ -73,7 +70,11 @@ impl Target {
                 code_command(host, code.as_bytes(), lang, "the code", &args)
             }
             Target::Stdin { args } => {
-                code_command(host, &code_from_stdin()?, lang, "standard input", &args)
+                let code = code_from_stdin()?;
+                if code.is_empty() && lang.is_none() {
+                    return Err(nothing_to_run());
+                }
+                code_command(host, &code, lang, "standard input", &args)
             }
         }
     }
@@ -83,7 +84,7 @@ fn script(path: &Path, lang: Option<Language>) -> Result<(Input, Language), Prob
     let file = inputs::open_regular(path).map_err(|unusable| unusable.not_run())?;
     let mut head = vec![0; HEAD];
     let read = file.read_at(&mut head, 0).map_err(|e| {
-        Problem::not_runnable(format!("`{}` cannot be read", path.display())).why(e.to_string())
+        Problem::not_runnable(format!("`{}` cannot be read", path.display())).why(cause(&e))
     })?;
     head.truncate(read);
     must_be_text(path, &head)?;
@@ -96,7 +97,8 @@ fn must_be_text(path: &Path, head: &[u8]) -> Result<(), Problem> {
     let shown = path.display();
     let binary = || Problem::not_runnable(format!("`{shown}` is a binary, not a script"));
     if head.starts_with(b"\x7fELF") {
-        return Err(binary().fix(format!("run it as a command: hotcell run -- ./{shown}")));
+        let here = if path.components().count() == 1 { "./" } else { "" };
+        return Err(binary().fix(format!("run it as a command: hotcell run -- {here}{shown}")));
     }
     if head.contains(&0) {
         return Err(binary().why("it contains NUL bytes").fix("give the source, encoded as UTF-8"));
@@ -123,7 +125,7 @@ fn code_command(
 fn code_from_stdin() -> Result<Vec<u8>, Problem> {
     let mut code = Vec::new();
     let read = io::stdin().lock().take(MAX_CODE + 1).read_to_end(&mut code);
-    read.map_err(|e| Problem::error("standard input could not be read").why(e.to_string()))?;
+    read.map_err(|e| Problem::error("standard input could not be read").why(cause(&e)))?;
     if code.len() as u64 > MAX_CODE {
         return Err(Problem::invalid("the code on standard input is longer than 16MiB")
             .fix("give it as a file"));
@@ -131,8 +133,16 @@ fn code_from_stdin() -> Result<Vec<u8>, Problem> {
     Ok(code)
 }
 
+fn nothing_to_run() -> Problem {
+    Problem::invalid("there is nothing to run")
+        .fix("give a file, `--lang LANG -c CODE`, code on standard input, or `-- COMMAND`")
+}
+
 fn unknown_language(what: &str) -> Problem {
     Problem::invalid(format!("the language of {what} is not known"))
         .why("neither an extension nor a first line with #! names one that hotcell knows")
-        .fix(format!("say it with --lang: {}", lang::language_names()))
+        .fix(format!(
+            "say it with --lang: {}; for another, `hotcell run --input FILE -- INTERPRETER FILE`",
+            lang::language_names()
+        ))
 }

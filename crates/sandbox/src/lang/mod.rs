@@ -158,9 +158,8 @@ impl Error {
                 "nothing of that name is on PATH or in /usr/bin".into()
             }
             Error::NoInterpreter { passed_over, .. } => passed_over.join("; "),
-            Error::NoCommand { .. } => {
-                "it is not a file, and nothing of that name is on PATH".into()
-            }
+            Error::NoCommand { name } if name.contains('/') => "there is no such file".into(),
+            Error::NoCommand { .. } => "nothing of that name is on PATH".into(),
             Error::NotRunnable { why, .. } => why.clone(),
         }
     }
@@ -172,7 +171,7 @@ impl Error {
                 "install {language} from the distribution, or put an interpreter on PATH that \
                  every user can read and execute"
             ),
-            Error::NoCommand { name } => format!("check the spelling, or install `{name}`"),
+            Error::NoCommand { .. } => "check the spelling, or install what provides it".into(),
             Error::NotRunnable { fix, .. } => fix.clone(),
         }
     }
