@@ -1,1 +1,132 @@
-fn main(){}
+//! The binary `hotcell`: one file per command, the numbered exits in `exit`, the one error format in
+//! `problem`. A command returns the number to exit with; nothing here exits on its own.
+
+mod completions;
+mod config;
+mod doctor;
+mod exit;
+mod print;
+mod problem;
+mod run;
+mod template;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use hotcell_sandbox::lang;
+use problem::Problem;
+
+/// Runs untrusted code in a sandbox it cannot leave
+#[derive(Debug, Parser)]
+#[command(
+    name = "hotcell",
+    version,
+    max_term_width = 100,
+    after_help = exit::help(),
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::Args>),
+    Doctor(doctor::Args),
+    /// Named limits, network and seccomp profile
+    #[command(subcommand)]
+    Template(template::Command),
+    /// What is configured, and where
+    #[command(subcommand)]
+    Config(config::Command),
+    Completions(completions::Args),
+}
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let code = match Cli::try_parse_from(&words) {
+        Ok(cli) => dispatch(cli.command, &words),
+        Err(error) => not_parsed(&error, &words),
+    };
+    ExitCode::from(code)
+}
+
+fn dispatch(command: Command, words: &[OsString]) -> u8 {
+    match command {
+        Command::Run(args) => run::main(*args, words),
+        Command::Doctor(args) => doctor::main(args),
+        Command::Template(command) => template::main(command),
+        Command::Config(command) => config::main(command),
+        Command::Completions(args) => completions::main(args, &mut Cli::command()),
+    }
+}
+
+/// Help and version are data; everything else is a wrong use.
+fn not_parsed(error: &clap::Error, words: &[OsString]) -> u8 {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return print::exit_of(error.print());
+    }
+    problem::report(&usage_problem(error), asks_for_json(words))
+}
+
+/// The arguments cannot be trusted to mean what they say when they were not understood, so that any
+/// `--json` among hotcell's own words counts.
+fn asks_for_json(words: &[OsString]) -> bool {
+    words.iter().take_while(|w| *w != "--").any(|w| w == "--json")
+}
+
+fn usage_problem(error: &clap::Error) -> Problem {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let help = "`hotcell --help` and `hotcell run --help` list the options";
+    let value = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    let cause = std::error::Error::source(error);
+    if let Some(language) = cause.and_then(|c| c.downcast_ref::<lang::Error>()) {
+        return language.clone().into();
+    }
+    match (value, cause) {
+        ((Some(option), Some(value)), Some(cause)) => {
+            let problem = Problem::invalid(format!("`{value}` does not suit `{option}`"));
+            // Units and templates say after a colon what to write instead.
+            let cause = cause.to_string();
+            match cause.rsplit_once(": ") {
+                Some((why, fix)) => problem.why(why).fix(fix),
+                None => problem.why(cause).fix(help),
+            }
+        }
+        _ => Problem::invalid(headline(error)).fix(tip(error).unwrap_or_else(|| help.into())),
+    }
+}
+
+/// What clap says went wrong, without its prefix, tips and usage.
+fn headline(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command was given".into();
+    }
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").replace('\'', "`")
+}
+
+fn tip(error: &clap::Error) -> Option<String> {
+    let text = error.render().to_string();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "))?;
+    Some(tip.replace('\'', "`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

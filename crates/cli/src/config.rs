@@ -1,0 +1,463 @@
+//! What is configured, and by whom.
+//!
+//! The lowest accepted level is the operator's to decide: `/etc/hotcell/config.toml` first, and the
+//! user's own file where that is silent. A project's file and the environment, which whoever wrote
+//! the code may control, can only raise it. There is no flag for it.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hotcell_sandbox::Settings;
+use hotcell_types::{Level, Network, Template};
+use rustix::fs::OFlags;
+use serde::Deserialize;
+
+use crate::print;
+use crate::problem::{self, Problem, cause};
+
+/// Longest configuration file.
+const MAX_BYTES: u64 = 64 * 1024;
+
+const OPERATOR: &str = "/etc/hotcell/config.toml";
+const MIN_LEVEL: &str = "HOTCELL_MIN_LEVEL";
+const TEMPLATE: &str = "HOTCELL_TEMPLATE";
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Prints each setting with its value and where it comes from
+    Show,
+}
+
+pub(crate) fn main(command: Command) -> u8 {
+    match command {
+        Command::Show => match Config::load() {
+            Ok(config) => print::data(&config.show()),
+            Err(problem) => problem::report(&problem, false),
+        },
+    }
+}
+
+/// Everything that is configured.
+#[derive(Debug)]
+pub(crate) struct Config {
+    home: Setting<PathBuf>,
+    min_level: Setting<Level>,
+    template: Setting<Template>,
+}
+
+#[derive(Debug, Clone)]
+struct Setting<T> {
+    value: T,
+    source: String,
+}
+
+impl Config {
+    pub(crate) fn load() -> Result<Config, Problem> {
+        Places::of_this_process()?.read()
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings { minimum: self.min_level.value, home: self.home.value.clone() }
+    }
+
+    pub(crate) fn template(&self) -> &Template {
+        &self.template.value
+    }
+
+    fn show(&self) -> String {
+        let line = |name: &str, value: &str, source: &str| {
+            format!("{name}: {} ({})\n", print::harmless(value), print::harmless(source))
+        };
+        [
+            line("min_level", self.min_level.value.name(), &self.min_level.source),
+            line("template", self.template.value.name, &self.template.source),
+            line("home", &self.home.value.display().to_string(), &self.home.source),
+        ]
+        .concat()
+    }
+}
+
+/// One file. Unknown keys are errors: a setting with a typing error must not be taken for set.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    min_level: Option<String>,
+    template: Option<String>,
+}
+
+/// Where settings come from; a value, so that the rules can be tested without the machine's own.
+#[derive(Debug)]
+struct Places {
+    operator: PathBuf,
+    /// Who may own the operator's file: root.
+    operator_uid: u32,
+    home: Setting<PathBuf>,
+    directory: Option<PathBuf>,
+    min_level: Option<OsString>,
+    template: Option<OsString>,
+}
+
+/// A value that somebody set, and where.
+type Said = Option<(String, String)>;
+
+impl Places {
+    fn of_this_process() -> Result<Places, Problem> {
+        Ok(Places {
+            operator: OPERATOR.into(),
+            operator_uid: 0,
+            home: home()?,
+            directory: std::env::current_dir().ok(),
+            min_level: std::env::var_os(MIN_LEVEL),
+            template: std::env::var_os(TEMPLATE),
+        })
+    }
+
+    fn read(self) -> Result<Config, Problem> {
+        let own_uid = rustix::process::geteuid().as_raw();
+        let operator = Source::file(&self.operator, Some(self.operator_uid))?;
+        let user = Source::file(&self.home.value.join("config.toml"), Some(own_uid))?;
+        let project = self.project()?;
+        let environment = Source {
+            min_level: variable(MIN_LEVEL, self.min_level)?,
+            template: variable(TEMPLATE, self.template)?,
+        };
+        let levels = [operator.min_level, user.min_level, project.min_level, environment.min_level];
+        let templates = [operator.template, user.template, project.template, environment.template];
+        Ok(Config {
+            home: self.home,
+            min_level: min_level(levels)?,
+            template: template(templates)?,
+        })
+    }
+
+    /// The nearest `.hotcell/config.toml`, from the current directory upward.
+    fn project(&self) -> Result<Source, Problem> {
+        let file = self.directory.iter().flat_map(|dir| dir.ancestors()).find_map(|dir| {
+            let file = dir.join(".hotcell/config.toml");
+            file.symlink_metadata().is_ok().then_some(file)
+        });
+        file.map_or_else(|| Ok(Source::default()), |file| Source::file(&file, None))
+    }
+}
+
+/// `$HOTCELL_HOME`, else the XDG data directory.
+fn home() -> Result<Setting<PathBuf>, Problem> {
+    if let Some(home) = std::env::var_os("HOTCELL_HOME").filter(|h| !h.is_empty()) {
+        let value = PathBuf::from(home);
+        if !value.is_absolute() {
+            return Err(Problem::invalid("HOTCELL_HOME is not an absolute path")
+                .fix("give it from the root, such as /var/lib/hotcell"));
+        }
+        return Ok(Setting { value, source: "HOTCELL_HOME".into() });
+    }
+    // A relative one is to be ignored, says the specification.
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|d| d.is_absolute());
+    if let Some(data) = data {
+        return Ok(Setting { value: data.join("hotcell"), source: "XDG_DATA_HOME".into() });
+    }
+    let home = std::env::home_dir().filter(|h| h.is_absolute()).ok_or_else(|| {
+        Problem::invalid("there is no home directory").fix("set HOTCELL_HOME to a directory")
+    })?;
+    Ok(by_default(home.join(".local/share/hotcell")))
+}
+
+fn by_default<T>(value: T) -> Setting<T> {
+    Setting { value, source: "default".into() }
+}
+
+/// What one source says.
+#[derive(Debug, Default)]
+struct Source {
+    min_level: Said,
+    template: Said,
+}
+
+impl Source {
+    /// A file that may be missing. `owner` and root are whose it must be, if that matters.
+    fn file(path: &Path, owner: Option<u32>) -> Result<Source, Problem> {
+        let shown = path.display();
+        let wrong = |why: String| Problem::invalid(format!("`{shown}` cannot be used")).why(why);
+        let text = match read(path, owner) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Ok(Source::default()),
+            Err(e) => return Err(wrong(cause(&e))),
+        };
+        let content: Content = toml::from_str(&text).map_err(|e| {
+            let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            Problem::invalid(format!("`{shown}` is wrong in line {line}"))
+                .why(e.message())
+                .fix("the settings are min_level and template")
+        })?;
+        let at = |value: Option<String>| value.map(|v| (v, shown.to_string()));
+        Ok(Source { min_level: at(content.min_level), template: at(content.template) })
+    }
+}
+
+/// `None` if there is no such file. Anything else that keeps it from being read is an error: a
+/// setting that cannot be read is not a setting that is absent.
+fn read(path: &Path, owner: Option<u32>) -> io::Result<Option<String>> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(e) => return Err(e),
+    };
+    let metadata = file.metadata()?;
+    must_be_trusted(&metadata, owner).map_err(io::Error::other)?;
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+fn must_be_trusted(metadata: &fs::Metadata, owner: Option<u32>) -> Result<(), String> {
+    if !metadata.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    if metadata.len() > MAX_BYTES {
+        return Err(format!("it is longer than {MAX_BYTES} bytes"));
+    }
+    let Some(owner) = owner else { return Ok(()) };
+    if metadata.uid() != owner && metadata.uid() != 0 {
+        return Err(format!("it belongs to user {}", metadata.uid()));
+    }
+    if metadata.mode() & 0o002 != 0 {
+        return Err("every user may write to it".into());
+    }
+    Ok(())
+}
+
+fn variable(name: &str, value: Option<OsString>) -> Result<Said, Problem> {
+    let text = value.filter(|v| !v.is_empty()).map(OsString::into_string).transpose();
+    text.map(|t| t.map(|t| (t, name.into())))
+        .map_err(|_| Problem::invalid(format!("{name} is not valid UTF-8")))
+}
+
+fn parse<T: FromStr<Err: ToString>>(
+    (text, source): (String, String),
+) -> Result<Setting<T>, Problem> {
+    match text.parse() {
+        Ok(value) => Ok(Setting { value, source }),
+        Err(e) => Err(Problem::invalid(format!("{source} has a wrong value")).why(e.to_string())),
+    }
+}
+
+/// Operator, user, project, environment.
+fn min_level([operator, user, project, environment]: [Said; 4]) -> Result<Setting<Level>, Problem> {
+    let operator: Option<Setting<Level>> = operator.map(parse).transpose()?;
+    let user: Option<Setting<Level>> = user.map(parse).transpose()?;
+    // Where the operator has spoken, the user can be stricter and not laxer.
+    let mut decided = match (operator, user) {
+        (Some(operator), Some(user)) if user.value > operator.value => user,
+        (Some(operator), _) => operator,
+        (None, Some(user)) => user,
+        (None, None) => by_default(Level::DEFAULT_MINIMUM),
+    };
+    for said in [project, environment].into_iter().flatten() {
+        let wish: Setting<Level> = parse(said)?;
+        if wish.value < decided.value {
+            return Err(lowered(&wish, &decided));
+        }
+        if wish.value > decided.value {
+            decided = wish;
+        }
+    }
+    Ok(decided)
+}
+
+/// Operator, user, project, environment: the nearest to the call wins, as a template is chosen per
+/// run anyway, except that a project cannot loosen what its user is used to.
+fn template(
+    [operator, user, project, environment]: [Said; 4],
+) -> Result<Setting<Template>, Problem> {
+    let own = user.or(operator).map(parse).transpose()?;
+    let decided = own.unwrap_or_else(|| by_default(Template::DEFAULT));
+    let decided = match project.map(parse::<Template>).transpose()? {
+        Some(wish) if is_looser(&wish.value, &decided.value) => {
+            return Err(Problem::invalid(format!(
+                "{} cannot make `{}` the template",
+                wish.source, wish.value.name
+            ))
+            .why(format!("it allows more than `{}` ({})", decided.value.name, decided.source))
+            .fix("remove it, and give --template where it is needed"));
+        }
+        Some(wish) => wish,
+        None => decided,
+    };
+    environment.map_or(Ok(decided), parse)
+}
+
+/// Whether `wish` allows anything that `decided` does not.
+fn is_looser(wish: &Template, decided: &Template) -> bool {
+    let (a, b) = (&wish.limits, &decided.limits);
+    wish.profile > decided.profile
+        || (wish.network != Network::None && decided.network == Network::None)
+        || a.memory > b.memory
+        || a.cpu > b.cpu
+        || a.pids > b.pids
+        || a.timeout > b.timeout
+        || a.disk > b.disk
+        || a.files > b.files
+        || a.open_files > b.open_files
+        || a.output > b.output
+}
+
+/// An error and not a hint: whoever wrote the lower value believes that it counts.
+fn lowered(wish: &Setting<Level>, decided: &Setting<Level>) -> Problem {
+    Problem::invalid(format!("{} cannot lower min_level to `{}`", wish.source, wish.value))
+        .why(format!(
+            "it is `{}` ({}); a project and the environment can only raise it",
+            decided.value, decided.source
+        ))
+        .fix(format!("remove it, or set min_level in {OPERATOR}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        variable: Option<OsString>,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            Fixture { dir: tempfile::tempdir().unwrap(), variable: None }
+        }
+
+        fn file(&self, who: &str, text: &str) -> PathBuf {
+            let path = self.dir.path().join(match who {
+                "operator" => "etc/config.toml",
+                "user" => "home/config.toml",
+                _ => "project/.hotcell/config.toml",
+            });
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            path
+        }
+
+        fn read(&self) -> Result<Config, Problem> {
+            let deep = self.dir.path().join("project/a/b");
+            fs::create_dir_all(&deep).unwrap();
+            Places {
+                operator: self.dir.path().join("etc/config.toml"),
+                operator_uid: rustix::process::geteuid().as_raw(),
+                home: by_default(self.dir.path().join("home")),
+                directory: Some(deep),
+                min_level: self.variable.clone(),
+                template: None,
+            }
+            .read()
+        }
+
+        fn error(&self) -> String {
+            let root = self.dir.path().to_str().unwrap().to_owned();
+            self.read().unwrap_err().text(false).replace(&root, "")
+        }
+    }
+
+    #[test]
+    fn the_operator_decides_and_others_only_raise() {
+        // operator, user, project, environment: what holds, or nothing where it is an error
+        for (operator, user, project, environment, expected) in [
+            ("", "", "", "", Some("user")),
+            ("no-proc", "", "", "", Some("no-proc")),
+            ("", "no-cgroup", "", "", Some("no-cgroup")),
+            ("user", "no-proc", "", "", Some("user")),
+            ("user", "full", "", "", Some("full")),
+            ("no-proc", "user", "", "", Some("user")),
+            ("", "", "full", "", Some("full")),
+            ("", "", "", "full", Some("full")),
+            ("", "", "user", "user", Some("user")),
+            ("", "", "no-proc", "", None),
+            ("", "", "", "no-proc", None),
+            ("no-proc", "", "no-cgroup", "user", Some("user")),
+            ("no-proc", "", "user", "no-cgroup", None),
+            ("full", "", "user", "", None),
+            ("", "", "", "none", None),
+            ("FULL", "", "", "", None),
+        ] {
+            let mut fixture = Fixture::new();
+            for (who, level) in [("operator", operator), ("user", user), ("project", project)] {
+                if !level.is_empty() {
+                    fixture.file(who, &format!("min_level = \"{level}\"\n"));
+                }
+            }
+            fixture.variable = Some(environment.into());
+            let got = fixture.read().ok().map(|c| c.min_level.value.name());
+            assert_eq!(got, expected, "{operator} {user} {project} {environment}");
+        }
+    }
+
+    #[test]
+    fn a_lower_value_in_a_project_says_who_decided() {
+        let fixture = Fixture::new();
+        fixture.file("user", "min_level = \"full\"");
+        fixture.file("project", "min_level = \"no-proc\"");
+        assert_eq!(
+            fixture.error(),
+            "error: /project/.hotcell/config.toml cannot lower min_level to `no-proc`\n  \
+             why: it is `full` (/home/config.toml); a project and the environment can only raise it\n  \
+             fix: remove it, or set min_level in /etc/hotcell/config.toml\n"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_types_are_errors_with_their_line() {
+        for (text, expected) in [
+            ("\nmin_levl = \"full\"\n", "in line 2\n  why: unknown field `min_levl`"),
+            ("template = \"tool\"\nmin_level = 3\n", "in line 2"),
+            ("min_level = \n", "in line 1"),
+            ("[sandbox]\n", "in line 1"),
+        ] {
+            let fixture = Fixture::new();
+            fixture.file("user", text);
+            let error = fixture.error();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_anybody_may_write_is_refused() {
+        let fixture = Fixture::new();
+        let path = fixture.file("operator", "min_level = \"landlock-only\"");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(fixture.error().contains("every user may write to it"), "{}", fixture.error());
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_refused() {
+        let fixture = Fixture::new();
+        fs::create_dir_all(fixture.dir.path().join("home/config.toml")).unwrap();
+        assert!(fixture.error().contains("not a regular file"), "{}", fixture.error());
+        let fixture = Fixture::new();
+        fixture.file("project", &"#".repeat(70_000));
+        assert!(fixture.error().contains("longer than"), "{}", fixture.error());
+    }
+
+    #[test]
+    fn the_template_nearest_to_the_call_is_the_default_and_a_project_cannot_loosen_it() {
+        let fixture = Fixture::new();
+        fixture.file("operator", "template = \"tool\"");
+        assert_eq!(fixture.read().unwrap().template().name, "tool");
+        fixture.file("project", "template = \"policy-sandbox\"");
+        assert_eq!(fixture.read().unwrap().template().name, "policy-sandbox");
+        for looser in ["code-executor", "integration-test", "ai-provider"] {
+            fixture.file("project", &format!("template = \"{looser}\""));
+            assert!(fixture.error().contains("allows more than `tool`"), "{looser}");
+        }
+        fixture.file("project", "template = \"nothing\"");
+        assert!(fixture.error().contains("there is no template `nothing`"));
+    }
+}

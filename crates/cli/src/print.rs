@@ -1,0 +1,53 @@
+//! Writing to stdout and stderr without panicking when nobody reads.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit;
+use crate::problem::Problem;
+
+/// Writes data to stdout; the exit number says whether it arrived.
+pub(crate) fn data(text: &str) -> u8 {
+    let mut out = io::stdout().lock();
+    exit_of(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The exit number for having written, or not.
+pub(crate) fn exit_of(written: io::Result<()>) -> u8 {
+    match written {
+        Ok(()) => 0,
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => exit::PIPE,
+        Err(e) => {
+            to_people(&Problem::not_written(&e).text(colour()));
+            exit::ERROR
+        }
+    }
+}
+
+/// Writes to stderr. Whether that worked changes nothing: there is nowhere else to say so.
+pub(crate) fn to_people(text: &str) {
+    drop(io::stderr().lock().write_all(text.as_bytes()));
+}
+
+/// Colour only for a person at a terminal who did not object.
+pub(crate) fn colour() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// As text that cannot move the cursor, change the title or forge a line: names of files may come
+/// from anybody.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || reorders(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Characters that change the direction of the text around them.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

@@ -1,0 +1,179 @@
+//! The one form of an error: what, why, fix. To people on stderr, or as JSON on stdout.
+
+use std::io;
+
+use hotcell_sandbox::{Refusal, lang};
+use serde::Serialize;
+
+use crate::print::{self, harmless};
+use crate::{exit, run};
+
+/// Something that kept hotcell from doing what it was asked.
+#[derive(Debug, Serialize)]
+pub(crate) struct Problem {
+    what: String,
+    why: Option<String>,
+    fix: Option<String>,
+    #[serde(skip)]
+    exit: u8,
+}
+
+/// What the system said, without the number that only programmers know.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}
+
+/// Prints a problem and gives the number to exit with.
+pub(crate) fn report(problem: &Problem, json: bool) -> u8 {
+    if json {
+        match print::data(&run::report::problem_document(problem)) {
+            0 => problem.exit,
+            not_written => not_written,
+        }
+    } else {
+        print::to_people(&problem.text(print::colour()));
+        problem.exit
+    }
+}
+
+impl Problem {
+    fn new(exit: u8, what: impl Into<String>) -> Problem {
+        Problem { what: what.into(), why: None, fix: None, exit }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Problem {
+        Problem::new(exit::INVALID, what)
+    }
+
+    pub(crate) fn not_found(what: impl Into<String>) -> Problem {
+        Problem::new(exit::NOT_FOUND, what)
+    }
+
+    pub(crate) fn not_runnable(what: impl Into<String>) -> Problem {
+        Problem::new(exit::NOT_RUNNABLE, what)
+    }
+
+    pub(crate) fn error(what: impl Into<String>) -> Problem {
+        Problem::new(exit::ERROR, what)
+    }
+
+    pub(crate) fn not_written(error: &io::Error) -> Problem {
+        Problem::error("the output could not be written").why(cause(error))
+    }
+
+    pub(crate) fn why(mut self, why: impl Into<String>) -> Problem {
+        self.why = Some(why.into()).filter(|w: &String| !w.is_empty());
+        self
+    }
+
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Problem {
+        self.fix = Some(fix.into()).filter(|f: &String| !f.is_empty());
+        self
+    }
+
+    /// The word for it in a JSON document.
+    pub(crate) fn status(&self) -> &'static str {
+        match self.exit {
+            exit::INVALID | exit::NOT_RUNNABLE | exit::NOT_FOUND => "invalid",
+            exit::REFUSED => "refused",
+            _ => "error",
+        }
+    }
+
+    pub(crate) fn text(&self, colour: bool) -> String {
+        let label = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+        let mut text = format!("{label} {}\n", harmless(&self.what));
+        for (label, line) in [("why", &self.why), ("fix", &self.fix)] {
+            if let Some(line) = line {
+                text.push_str(&format!("  {label}: {}\n", harmless(line)));
+            }
+        }
+        text
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        match refusal {
+            Refusal::Level { given, minimum, why, fix } => Problem::new(
+                exit::REFUSED,
+                format!("this host gives level `{given}`, and `{minimum}` is the lowest accepted"),
+            )
+            .why(why)
+            .fix(fix),
+            Refusal::Layer { layer, why, fix } => {
+                Problem::new(exit::REFUSED, format!("layer `{layer}` could not be set up"))
+                    .why(why)
+                    .fix(fix)
+            }
+            Refusal::Invalid { what, why, fix } => Problem::invalid(what).why(why).fix(fix),
+            Refusal::NotRunnable { program, why } => {
+                Problem::not_runnable(format!("`{program}` cannot be executed")).why(why)
+            }
+            Refusal::Internal { doing, source } => {
+                Problem::error(format!("{doing} failed")).why(cause(&source))
+            }
+        }
+    }
+}
+
+impl From<lang::Error> for Problem {
+    fn from(error: lang::Error) -> Problem {
+        let exit = match error {
+            lang::Error::UnknownLanguage { .. } => exit::INVALID,
+            lang::Error::NoInterpreter { .. } | lang::Error::NoCommand { .. } => exit::NOT_FOUND,
+            lang::Error::NotRunnable { .. } => exit::NOT_RUNNABLE,
+        };
+        Problem::new(exit, error.to_string()).why(error.why()).fix(error.fix())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotcell_types::{Layer, Level};
+
+    use super::*;
+
+    #[test]
+    fn a_problem_says_what_why_and_how_to_fix_it() {
+        let problem = Problem::invalid("`a\x1b[2Jb` is a directory").why("x\ny").fix("z");
+        assert_eq!(
+            problem.text(false),
+            "error: `a\\u{1b}[2Jb` is a directory\n  why: x\\ny\n  fix: z\n"
+        );
+        assert!(problem.text(true).starts_with("\x1b[1;31merror:\x1b[0m `a"));
+        assert_eq!(Problem::error("x").why("").text(false), "error: x\n");
+    }
+
+    #[test]
+    fn each_refusal_has_its_number_and_word() {
+        let text = || String::from("t");
+        for (refusal, exit, status) in [
+            (
+                Refusal::Level {
+                    given: Level::NoProc,
+                    minimum: Level::User,
+                    why: text(),
+                    fix: text(),
+                },
+                122,
+                "refused",
+            ),
+            (Refusal::Layer { layer: Layer::Seccomp, why: text(), fix: text() }, 122, "refused"),
+            (Refusal::Invalid { what: text(), why: text(), fix: text() }, 121, "invalid"),
+            (Refusal::NotRunnable { program: text(), why: text() }, 126, "invalid"),
+            (
+                Refusal::Internal { doing: text(), source: io::ErrorKind::Other.into() },
+                120,
+                "error",
+            ),
+        ] {
+            let problem = Problem::from(refusal);
+            assert_eq!((problem.exit, problem.status()), (exit, status), "{problem:?}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What is said about a run: the JSON document (docs/result.md), or a few lines on stderr.
+
+use hotcell_types::{
+    Artifact, BlockedSyscall, Exit, LayerReport, Level, Limit, Limits, Outcome, Output, Skipped,
+    Status, Timing, Usage,
+};
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+const VERSION: u32 = 1;
+
+/// The document of a run that took place. [`NothingRun`] begins with the same three fields.
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    status: Status,
+    error: Option<OwnError<'a>>,
+    exit: Option<Exit>,
+    limit: Option<Limit>,
+    limits_hit: &'a [Limit],
+    stdout: &'a Output,
+    stderr: &'a Output,
+    artifacts: &'a [Artifact],
+    skipped: &'a [Skipped],
+    usage: &'a Usage,
+    blocked_syscalls: &'a [BlockedSyscall],
+    level: Level,
+    layers: &'a [LayerReport],
+    timings: &'a [Timing],
+    interpreter: Option<&'a str>,
+}
+
+/// In the form of every other error.
+#[derive(Serialize)]
+struct OwnError<'a> {
+    what: &'static str,
+    why: &'a str,
+    fix: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct NothingRun<'a> {
+    version: u32,
+    status: &'static str,
+    error: &'a Problem,
+}
+
+pub(super) fn run_document(outcome: &Outcome) -> String {
+    // Each field by name, so that a new one cannot be forgotten here.
+    let Outcome {
+        status,
+        exit,
+        limit,
+        limits_hit,
+        stdout,
+        stderr,
+        artifacts,
+        skipped,
+        usage,
+        blocked_syscalls,
+        level,
+        layers,
+        timings,
+        interpreter,
+        error,
+    } = outcome;
+    let error = error.as_deref();
+    line(&Document {
+        version: VERSION,
+        status: *status,
+        error: error.map(|why| OwnError { what: "hotcell itself failed", why, fix: None }),
+        exit: *exit,
+        limit: *limit,
+        limits_hit,
+        stdout,
+        stderr,
+        artifacts,
+        skipped,
+        usage,
+        blocked_syscalls,
+        level: *level,
+        layers,
+        timings,
+        interpreter: interpreter.as_deref(),
+    })
+}
+
+pub(crate) fn problem_document(problem: &Problem) -> String {
+    line(&NothingRun { version: VERSION, status: problem.status(), error: problem })
+}
+
+/// One line, so that many documents make a stream.
+fn line(document: &impl Serialize) -> String {
+    match serde_json::to_string(document) {
+        Ok(json) => json + "\n",
+        // Not reachable with these types; still a document if it were.
+        Err(_) => "{\"version\":1,\"status\":\"error\"}\n".into(),
+    }
+}
+
+/// What a person must know and the program's own output does not say.
+pub(super) fn remarks(outcome: &Outcome, limits: &Limits) -> String {
+    let mut text = String::new();
+    for (name, output) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
+        if output.truncated {
+            let kept = output.bytes.len() as u64;
+            text.push_str(&format!(
+                "hotcell: {name} cut at {}; {} dropped\n",
+                limits.output,
+                size(output.total.saturating_sub(kept))
+            ));
+        }
+    }
+    if let Some(limit) = outcome.limit {
+        text.push_str(&format!(
+            "hotcell: ended by the limit on {limit}{}; {} raises it\n",
+            value(limit, limits),
+            limit.flag()
+        ));
+    }
+    if let Some(why) = &outcome.error {
+        text.push_str(
+            &Problem::error("hotcell itself failed").why(why).text(crate::print::colour()),
+        );
+    }
+    text
+}
+
+fn value(limit: Limit, limits: &Limits) -> String {
+    match limit {
+        Limit::Memory => format!(" ({})", limits.memory),
+        Limit::Pids => format!(" ({})", limits.pids),
+        Limit::Timeout => format!(" ({})", limits.timeout),
+        Limit::CpuTime => limits.cpu_time.map_or_else(String::new, |span| format!(" ({span})")),
+        Limit::Disk | Limit::FileSize => format!(" ({})", limits.disk),
+        Limit::Files => format!(" ({})", limits.files),
+        Limit::Output => format!(" ({})", limits.output),
+    }
+}
+
+/// An amount that was measured, with one decimal; limits are shown exactly.
+fn size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >> shift > 0 {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use hotcell_types::{Layer, Span, Stage, Template};
+
+    use super::*;
+
+    pub(crate) fn outcome(status: Status) -> Outcome {
+        Outcome {
+            status,
+            exit: None,
+            limit: None,
+            limits_hit: vec![],
+            stdout: Output::default(),
+            stderr: Output::default(),
+            artifacts: vec![],
+            skipped: vec![],
+            usage: Usage::default(),
+            blocked_syscalls: vec![],
+            level: Level::Full,
+            layers: vec![],
+            timings: vec![],
+            interpreter: None,
+            error: None,
+        }
+    }
+
+    fn limits() -> Limits {
+        Template::DEFAULT.limits
+    }
+
+    #[test]
+    fn nothing_is_said_about_an_ordinary_end() {
+        assert_eq!(remarks(&outcome(Status::Success), &limits()), "");
+        assert_eq!(remarks(&outcome(Status::Failure), &limits()), "");
+    }
+
+    #[test]
+    fn the_limit_that_ended_a_run_is_named_with_its_value_and_flag() {
+        let mut limits = limits();
+        limits.cpu_time = Some(Span::seconds(2));
+        for (limit, expected) in [
+            (Limit::Memory, "hotcell: ended by the limit on memory (1GiB); --mem raises it\n"),
+            (
+                Limit::Timeout,
+                "hotcell: ended by the limit on wall time (5m); --timeout raises it\n",
+            ),
+            (
+                Limit::CpuTime,
+                "hotcell: ended by the limit on processor time (2s); --cpu-time raises it\n",
+            ),
+            (Limit::Disk, "hotcell: ended by the limit on disk (512MiB); --disk raises it\n"),
+        ] {
+            let mut outcome = outcome(Status::Limit);
+            outcome.limit = Some(limit);
+            assert_eq!(remarks(&outcome, &limits), expected);
+        }
+    }
+
+    #[test]
+    fn a_cut_stream_is_marked() {
+        let mut outcome = outcome(Status::Success);
+        outcome.stdout = Output { bytes: vec![b'x'; 1 << 20], total: 13_946_060, truncated: true };
+        outcome.stderr = Output { bytes: vec![b'x'; 10], total: 10, truncated: false };
+        assert_eq!(remarks(&outcome, &limits()), "hotcell: stdout cut at 1MiB; 12.2MiB dropped\n");
+    }
+
+    #[test]
+    fn sizes_are_readable_up_to_the_largest() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0KiB"),
+            (1536, "1.5KiB"),
+            (12_897_484, "12.2MiB"),
+            (u64::MAX, "17179869183.9GiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    /// The example in docs/result.md is this outcome.
+    #[test]
+    fn the_documented_example_is_what_is_printed() {
+        let mut outcome = outcome(Status::Timeout);
+        outcome.exit = Some(Exit::Signal(9));
+        outcome.limit = Some(Limit::Timeout);
+        outcome.limits_hit = vec![Limit::Timeout];
+        outcome.stdout = Output { bytes: b"working\n".to_vec(), total: 8, truncated: false };
+        outcome.artifacts = vec![Artifact {
+            path: "plot.png".into(),
+            bytes: 20_631,
+            sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+        }];
+        outcome.skipped = vec![Skipped { path: "link".into(), why: "not a regular file".into() }];
+        outcome.usage = Usage {
+            wall_ms: 2_004,
+            cpu_ms: Some(31),
+            peak_memory_bytes: Some(9_646_080),
+            peak_pids: Some(1),
+            written_bytes: Some(20_639),
+            oom_kills: Some(0),
+        };
+        outcome.blocked_syscalls =
+            vec![BlockedSyscall { number: 101, name: Some("ptrace"), count: 1 }];
+        outcome.layers =
+            vec![LayerReport { layer: Layer::Seccomp, active: true, seen: "mode 2".into() }];
+        outcome.timings = vec![
+            Timing { stage: Stage::Prepare, micros: 310 },
+            Timing { stage: Stage::Execute, micros: 2_000_412 },
+        ];
+        outcome.interpreter = Some("/usr/bin/python3.11".into());
+        in_docs(&run_document(&outcome));
+        in_docs(&problem_document(
+            &Problem::not_found("there is no file `missing.py`").fix("check the spelling"),
+        ));
+    }
+
+    /// Compares with the JSON blocks of docs/result.md, whatever their layout.
+    fn in_docs(document: &str) {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/result.md");
+        let docs = std::fs::read_to_string(docs).unwrap();
+        let got: serde_json::Value = serde_json::from_str(document).unwrap();
+        let found = docs
+            .split("```json\n")
+            .skip(1)
+            .filter_map(|block| block.split("```").next())
+            .any(|block| serde_json::from_str::<serde_json::Value>(block).unwrap() == got);
+        assert!(found, "docs/result.md has no such example:\n{got:#}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Who may set the lowest level, seen from outside.
+
+use crate::support::World;
+
+fn show(world: &World) -> String {
+    world.transcript(&["config", "show"])
+}
+
+#[test]
+fn the_defaults_are_shown_with_their_source() {
+    assert_eq!(
+        show(&World::new()),
+        "$ hotcell config show\nmin_level: user (default)\ntemplate: code-executor (default)\n\
+         home: DIR/home (HOTCELL_HOME)\n[0]\n\n"
+    );
+}
+
+#[test]
+fn the_user_sets_the_level_and_a_project_raises_it() {
+    let world = World::new();
+    world.user_config("min_level = \"no-cgroup\"\ntemplate = \"tool\"\n");
+    let text = show(&world);
+    assert!(text.contains("min_level: no-cgroup (DIR/home/config.toml)\n"), "{text}");
+    assert!(text.contains("template: tool (DIR/home/config.toml)\n"), "{text}");
+    world.file(".hotcell/config.toml", b"min_level = \"full\"\n");
+    let text = show(&world);
+    assert!(text.contains("min_level: full (DIR/here/.hotcell/config.toml)\n"), "{text}");
+}
+
+#[test]
+fn neither_a_project_nor_the_environment_lowers_the_level() {
+    let world = World::new();
+    world.file(".hotcell/config.toml", b"min_level = \"landlock-only\"\n");
+    let mut other = World::new();
+    other.env("HOTCELL_MIN_LEVEL", "no-proc");
+    for world in [world, other] {
+        for words in [&["config", "show"][..], &["run", "--", "true"]] {
+            let text = world.transcript(words);
+            assert!(text.contains("cannot lower min_level") && text.contains("[121]"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn no_flag_sets_the_level() {
+    let world = World::new();
+    for flag in ["--min-level", "--level", "--no-sandbox", "--unsafe", "--privileged"] {
+        let text = world.transcript(&["run", flag, "user", "--", "true"]);
+        assert!(text.contains("unexpected argument"), "{text}");
+    }
+}
+
+#[test]
+fn a_broken_file_stops_everything_with_file_and_line() {
+    let world = World::new();
+    world.user_config("template = \"tool\"\nmin-level = \"full\"\n");
+    let text = world.transcript(&["run", "--", "true"]);
+    assert!(text.contains("`DIR/home/config.toml` is wrong in line 2\n"), "{text}");
+    assert!(text.contains("unknown field `min-level`") && text.contains("[121]"), "{text}");
+}
+
+#[test]
+fn a_relative_home_is_refused() {
+    let mut world = World::new();
+    world.env("HOTCELL_HOME", "somewhere");
+    assert!(show(&world).contains("HOTCELL_HOME is not an absolute path"));
+}

@@ -1,0 +1,46 @@
+//! docs/cli.md is the help of each command, and the help is the one source of it.
+
+use crate::support::{World, same_as_file};
+
+const COMMANDS: [&str; 8] =
+    ["", "run", "doctor", "template", "template ls", "config", "config show", "completions"];
+
+#[test]
+fn the_reference_is_the_help() {
+    let world = World::new();
+    let mut text = String::from(
+        "# The command line\n\nMade from `--help` by the tests (`UPDATE_DOCS=1 cargo test -p hotcell`); \
+         do not edit. What `--json` prints is in [result.md](result.md).\n",
+    );
+    for command in COMMANDS {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        words.push("--help");
+        let output = world.run(&words);
+        assert!(output.status.success() && output.stderr.is_empty(), "{command}: {output:?}");
+        let name = format!("hotcell {command}");
+        let help = String::from_utf8(output.stdout).unwrap();
+        text.push_str(&format!("\n## {}\n\n```text\n{}\n```\n", name.trim(), help.trim_end()));
+    }
+    same_as_file("docs/cli.md", &text);
+}
+
+#[test]
+fn short_help_lists_the_exits_as_well() {
+    let output = World::new().run(&["run", "-h"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for number in ["120", "121", "122", "123", "124", "125", "126", "127", "128+N", "130"] {
+        assert!(help.contains(&format!("\n  {number} ")), "{number} is missing");
+    }
+}
+
+#[test]
+fn completions_name_the_options() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = world.run(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("output-dir") && script.contains("max-output"), "{shell}");
+    }
+}
