@@ -12,7 +12,7 @@ use crate::chan::{self, Fds};
 use crate::fail::{At, Done, failed};
 use crate::sys::{self, Cloned, Vector};
 use crate::wire::{Cgroup, Ended, Job, MAX_CGROUPS, MAX_STRINGS, Report, Step};
-use crate::{INNER_ID, place, proc, tree};
+use crate::{INNER_ID, landlock, place, proc, tree};
 
 /// Descriptors of a cell stand at fixed numbers, above any that the spawner has.
 mod slot {
@@ -43,6 +43,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) fds: &'a Fds,
     pub(crate) ruleset: BorrowedFd<'a>,
+    pub(crate) landlock_abi: u32,
     pub(crate) cord: BorrowedFd<'a>,
     pub(crate) proc: bool,
     pub(crate) drop_groups: bool,
@@ -81,7 +82,7 @@ fn build(plan: &Plan<'_>) -> Done<Pid> {
     chan::report(sys::at(slot::CORD), &Report::Built, Some(cell.as_fd())).at(Step::Writable)?;
     place_inputs(plan.job, &cell)?;
     drop(cell);
-    wall_in()?;
+    wall_in(plan)?;
     fork_program(plan.job)
 }
 
@@ -200,9 +201,11 @@ fn stamp(target: &OwnedFd, seconds: u64) -> rustix::io::Result<()> {
 }
 
 /// No new privileges, Landlock, no capability in any set.
-fn wall_in() -> Done {
+fn wall_in(plan: &Plan<'_>) -> Done {
     rustix::thread::set_no_new_privs(true).at(Step::NoNewPrivs)?;
-    sys::landlock_restrict(sys::at(slot::RULESET)).at(Step::Landlock)?;
+    let ruleset = sys::at(slot::RULESET);
+    landlock::allow_own_places(ruleset, plan.landlock_abi, plan.proc)?;
+    sys::landlock_restrict(ruleset).at(Step::Landlock)?;
     drop_capabilities().at(Step::Capabilities)
 }
 

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::chan::{self, Fds};
 use crate::fail::{At, Done};
-use crate::landlock;
+use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
 use crate::sys::{self, Cloned};
@@ -90,10 +90,10 @@ fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
     tree::enter(setup, entries.clone())?;
-    let rulesets = landlock::rulesets(entries)?;
+    let rules = Rules::of(entries)?;
     let control = rustix::io::fcntl_dupfd_cloexec(sys::at(CONTROL), 3).at(Step::Descriptors)?;
     let drop_groups = !setup.user_namespace;
-    Spawner::new(control, host, rulesets, setup.proc, drop_groups)?.serve()
+    Spawner::new(control, host, rules, setup.proc, drop_groups)?.serve()
 }
 
 /// Returns when the spawner has ended, by itself or because hotcell is gone.

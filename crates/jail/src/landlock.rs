@@ -1,13 +1,15 @@
 //! The second wall: which paths of the new root may be read, written and executed.
 
-use rustix::fd::{AsFd, OwnedFd};
+use core::ffi::CStr;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::fail::{At, Done, failed};
 use crate::place;
 use crate::sys::{self, RulesetAttr};
 use crate::wire::{Entry, Step};
-use rustix::io::Errno;
 
 const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
@@ -26,13 +28,17 @@ const ALL_NET: u64 = 0b11;
 /// Abstract sockets and signals.
 const ALL_SCOPES: u64 = 0b11;
 
-/// Rulesets for the whole life of the launcher. A run's own mounts lie on directories that have a
-/// rule, so nothing has to be added per run.
+/// Most rules of a tree.
+const MAX_RULES: usize = 128;
+
+/// The rules that are the same for every run, with their paths already opened. The kernel looks only
+/// at what lies above a mount, never at the directory below it, so that the run's own places, being
+/// new mounts, need rules of their own, made by the run.
 #[derive(Debug)]
-pub(crate) struct Rulesets {
+pub(crate) struct Rules {
     pub(crate) abi: u32,
-    pub(crate) sealed: OwnedFd,
-    pub(crate) loopback: OwnedFd,
+    list: [Option<(OwnedFd, u64)>; MAX_RULES],
+    count: usize,
 }
 
 /// Everything that this kernel's Landlock can handle is handled: what has no rule is refused.
@@ -48,45 +54,63 @@ fn handled(abi: u32, loopback: bool) -> RulesetAttr {
     RulesetAttr { access_fs, access_net, scoped }
 }
 
-/// Makes the rulesets, with the new root already in place.
-pub(crate) fn rulesets<'a>(entries: impl Iterator<Item = Entry<'a>> + Clone) -> Done<Rulesets> {
-    let abi =
-        sys::landlock_abi().ok_or_else(|| failed(Step::LandlockRuleset, Errno::NOSYS, 0))?;
-    let sealed = ruleset(abi, false, entries.clone())?;
-    let loopback = ruleset(abi, true, entries)?;
-    Ok(Rulesets { abi, sealed, loopback })
+/// What a run may do in its own places: everything but make and drive devices.
+fn writable(abi: u32) -> u64 {
+    handled(abi, false).access_fs & !(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV)
 }
 
-fn ruleset<'a>(
-    abi: u32,
-    loopback: bool,
-    entries: impl Iterator<Item = Entry<'a>>,
-) -> Done<OwnedFd> {
-    let attr = handled(abi, loopback);
-    let ruleset = sys::landlock_ruleset(&attr).at(Step::LandlockRuleset)?;
-    let writable = attr.access_fs & !(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV);
-    // Listing is harmless: everything in the tree was put there by us.
-    allow(&ruleset, c"/", READ_DIR)?;
-    allow(&ruleset, place::PROC, READ_FILE | READ_DIR)?;
-    for place in [place::WORK, place::TMP, place::SHM] {
-        allow(&ruleset, place, writable)?;
-    }
-    for entry in entries {
-        match entry {
-            Entry::Dir(_) | Entry::Link { .. } => {}
-            Entry::File { at, .. } => allow(&ruleset, at, READ_FILE)?,
-            Entry::BindDir { at, .. } => allow(&ruleset, at, EXECUTE | READ_FILE | READ_DIR)?,
-            Entry::BindFile { at, .. } => allow(&ruleset, at, EXECUTE | READ_FILE)?,
-            Entry::Device { at, .. } => {
-                allow(&ruleset, at, (READ_FILE | WRITE_FILE | TRUNCATE) & attr.access_fs)?;
+impl Rules {
+    /// Opens the paths of the tree, which is the root by now.
+    pub(crate) fn of<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Done<Rules> {
+        let abi =
+            sys::landlock_abi().ok_or_else(|| failed(Step::LandlockRuleset, Errno::NOSYS, 0))?;
+        let mut rules = Rules { abi, list: [const { None }; MAX_RULES], count: 0 };
+        // Listing is harmless: everything in the tree was put there by us.
+        rules.add(c"/", READ_DIR)?;
+        for entry in entries {
+            match entry {
+                Entry::Dir(_) | Entry::Link { .. } => {}
+                Entry::File { at, .. } => rules.add(at, READ_FILE)?,
+                Entry::BindDir { at, .. } => rules.add(at, EXECUTE | READ_FILE | READ_DIR)?,
+                Entry::BindFile { at, .. } => rules.add(at, EXECUTE | READ_FILE)?,
+                Entry::Device { at, .. } => rules.add(at, READ_FILE | WRITE_FILE | TRUNCATE)?,
             }
         }
+        Ok(rules)
     }
-    Ok(ruleset)
+
+    fn add(&mut self, path: &CStr, access: u64) -> Done {
+        let fd = open(path).at(Step::LandlockRuleset)?;
+        let access = access & handled(self.abi, false).access_fs;
+        let place = self.list.get_mut(self.count);
+        *place.ok_or_else(|| failed(Step::LandlockRuleset, Errno::TOOBIG, MAX_RULES))? =
+            Some((fd, access));
+        self.count += 1;
+        Ok(())
+    }
+
+    /// A ruleset for one run; the run adds its own places.
+    pub(crate) fn ruleset(&self, loopback: bool) -> Done<OwnedFd> {
+        let ruleset =
+            sys::landlock_ruleset(&handled(self.abi, loopback)).at(Step::LandlockRuleset)?;
+        for (fd, access) in self.list.iter().flatten() {
+            sys::landlock_allow(&ruleset, fd, *access).at(Step::LandlockRuleset)?;
+        }
+        Ok(ruleset)
+    }
 }
 
-fn allow(ruleset: impl AsFd, path: &core::ffi::CStr, access: u64) -> Done {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let parent = rustix::fs::open(path, flags, Mode::empty()).at(Step::LandlockRuleset)?;
-    sys::landlock_allow(ruleset, parent, access).at(Step::LandlockRuleset)
+/// Adds the run's own mounts, in their place by now.
+pub(crate) fn allow_own_places(ruleset: BorrowedFd<'_>, abi: u32, proc: bool) -> Done {
+    let places = [place::WORK, place::TMP, place::SHM].map(|place| (place, writable(abi)));
+    let proc = proc.then_some((place::PROC, READ_FILE | READ_DIR));
+    for (path, access) in places.into_iter().chain(proc) {
+        let fd = open(path).at(Step::Landlock)?;
+        sys::landlock_allow(ruleset, fd, access).at(Step::Landlock)?;
+    }
+    Ok(())
+}
+
+fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }

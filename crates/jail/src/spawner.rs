@@ -11,7 +11,7 @@ use crate::attest::{self, Expected};
 use crate::cell::{self, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
 use crate::fail::{At, Done, failed};
-use crate::landlock::Rulesets;
+use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::sys::{self, Cloned};
 use crate::wire::{
@@ -20,7 +20,7 @@ use crate::wire::{
 use crate::INNER_ID;
 
 /// Most runs at one time.
-const MAX_RUNS: usize = 128;
+const MAX_RUNS: usize = 96;
 /// Sources of events: the control socket, and four of each run.
 const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS;
 /// Longest name of a cgroup.
@@ -42,7 +42,7 @@ const CGROUP_NAMESPACE: u64 = linux_raw_sys::general::CLONE_NEWCGROUP as u64;
 pub(crate) struct Spawner {
     pub(crate) control: OwnedFd,
     pub(crate) host: HostProc,
-    pub(crate) rulesets: Rulesets,
+    pub(crate) rules: Rules,
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
     pub(crate) proc: bool,
@@ -103,7 +103,7 @@ impl Spawner {
     pub(crate) fn new(
         control: OwnedFd,
         host: HostProc,
-        rulesets: Rulesets,
+        rules: Rules,
         proc: bool,
         drop_groups: bool,
     ) -> Done<Spawner> {
@@ -113,13 +113,13 @@ impl Spawner {
         let mounts = own.read(c"mountinfo", &mut buffer).at(Step::HostProc)?;
         let tree_mounts = u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX);
         let runs = [const { None }; MAX_RUNS];
-        Ok(Spawner { control, host, rulesets, namespaces, tree_mounts, proc, drop_groups, runs })
+        Ok(Spawner { control, host, rules, namespaces, tree_mounts, proc, drop_groups, runs })
     }
 
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
     /// everything that it ever started.
     pub(crate) fn serve(&mut self) -> Done {
-        let ready = Ready { landlock_abi: self.rulesets.abi, mounts: self.tree_mounts };
+        let ready = Ready { landlock_abi: self.rules.abi, mounts: self.tree_mounts };
         chan::report(&self.control, &Report::Ready(ready), None).at(Step::Protocol)?;
         let mut packet = [0; MAX_PACKET];
         loop {
@@ -248,16 +248,14 @@ impl Spawner {
         };
         #[cfg(feature = "holes")]
         let flags = flags & !crate::holes::namespaces(job.holes);
+        let ruleset = self.rules.ruleset(job.loopback)?;
         match sys::clone(flags, into).at(Step::Clone)? {
             Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
             Cloned::Child => cell::live(&Plan {
                 job,
                 fds,
-                ruleset: if job.loopback {
-                    self.rulesets.loopback.as_fd()
-                } else {
-                    self.rulesets.sealed.as_fd()
-                },
+                ruleset: ruleset.as_fd(),
+                landlock_abi: self.rules.abi,
                 cord: cord.as_fd(),
                 proc: self.proc,
                 drop_groups: self.drop_groups,

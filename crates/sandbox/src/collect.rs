@@ -219,7 +219,7 @@ fn store(
         .and_then(|sha256| Ok(rustix::fs::renameat(target, beside, target, name).map(|()| sha256)?));
     if stored.is_err() {
         // The first error is the one that counts.
-        drop(rustix::fs::unlinkat(target, beside, AtFlags::empty()));
+        rustix::fs::unlinkat(target, beside, AtFlags::empty()).ok();
     }
     stored
 }

@@ -46,7 +46,7 @@ pub struct Running {
     pub(crate) stderr: Stream,
     pub(crate) feed: Option<Feed>,
     pub(crate) shared: Arc<Shared>,
-    /// Held until nothing of the run is left.
+    #[expect(dead_code, reason = "held until nothing of the run is left")]
     pub(crate) id: Option<Id>,
     pub(crate) limits: Limits,
     pub(crate) level: Level,
@@ -138,12 +138,12 @@ impl Shared {
 
     fn ring(&self) {
         // It fails only when it has been rung often enough already.
-        drop(rustix::io::write(&self.bell, &1_u64.to_ne_bytes()));
+        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).ok();
     }
 
     fn hush(&self) {
         // It fails only when it was not rung.
-        drop(rustix::io::read(&self.bell, &mut [0_u8; 8]));
+        rustix::io::read(&self.bell, &mut [0_u8; 8]).ok();
     }
 
     fn pause(&self) -> MutexGuard<'_, Pause> {
@@ -320,7 +320,7 @@ impl Running {
 
     fn kill(&self) {
         // Any word on the socket means the end. If the launcher is gone, so is the run.
-        drop(rustix::io::write(&self.socket, b"k"));
+        rustix::io::write(&self.socket, b"k").ok();
         // What is frozen dies only once it is thawed.
         let mut pause = self.shared.pause();
         if let (Some(since), Some(cgroup)) = (pause.since, &self.shared.cgroup)

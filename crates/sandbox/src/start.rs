@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use hotcell_jail::wire::{
     Cgroup as Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers,
     Report, Seen, Step,
 };
-use hotcell_types::{Layer, LayerReport, Level, Profile};
+use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 

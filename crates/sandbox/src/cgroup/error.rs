@@ -157,3 +157,10 @@ impl fmt::Display for Unavailable {
 }
 
 impl std::error::Error for Unavailable {}
+
+impl Unavailable {
+    /// The first thing to do about it.
+    pub fn fix(&self) -> String {
+        self.missing.first().map(|missing| missing.fix.clone()).unwrap_or_default()
+    }
+}

@@ -89,6 +89,11 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// How its path ends in every hierarchy, as `/proc/PID/cgroup` shows it.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.parent.name(), self.number)
+    }
+
     pub fn entry(&self) -> Entry<'_> {
         let procs = self.parts.iter().filter_map(|p| p.procs.as_ref());
         match self.parts.as_slice() {

@@ -34,6 +34,10 @@ pub(super) struct Place {
 }
 
 impl Parent {
+    pub(super) fn name(&self) -> &str {
+        self.name.parent()
+    }
+
     pub(super) fn make(hierarchies: &Arc<Vec<Hierarchy>>) -> Result<Parent, CgroupError> {
         let mut lost = Errno::NOENT;
         for _ in 0..TRIES {
