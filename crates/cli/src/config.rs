@@ -26,9 +26,24 @@ const OPERATOR: &str = "/etc/hotcell/config.toml";
 const MIN_LEVEL: &str = "HOTCELL_MIN_LEVEL";
 const TEMPLATE: &str = "HOTCELL_TEMPLATE";
 
+const RULES: &str = "Settings:
+  min_level  the lowest level that is accepted: full, user, no-cgroup, no-proc, landlock-only
+  template   what `hotcell run` starts from when --template is not given
+
+Places:
+  /etc/hotcell/config.toml    the operator's
+  $HOTCELL_HOME/config.toml   the user's; without HOTCELL_HOME in the XDG data directory, hotcell/
+  .hotcell/config.toml        the project's: the nearest, from the current directory upward
+  HOTCELL_MIN_LEVEL, HOTCELL_TEMPLATE
+
+min_level is what the operator's file says, otherwise what the user's says, otherwise `user`. The
+other places can only raise it; a lower value there is an error. No option sets it. For template the
+last place in this list wins, except that a project cannot name one that allows more.";
+
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Prints each setting with its value and where it comes from
+    #[command(after_help = RULES)]
     Show,
 }
 

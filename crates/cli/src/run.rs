@@ -42,7 +42,8 @@ const EXAMPLES: &str = "Examples:
 ///
 /// The program sees the system's read-only directories, its own empty /tmp, and its working
 /// directory /work with the inputs in it. It has no network and nothing of the environment. Options
-/// of hotcell come before FILE; everything after it belongs to the program.
+/// of hotcell come before FILE; everything after it belongs to the program. Ctrl-C ends the run with
+/// everything in it; a second one does not wait for that.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = USAGE,

@@ -14,6 +14,7 @@ fn world() -> World {
     world.file("dir/data.csv", b"3,4\n");
     world.file("notes.txt", b"hello\n");
     world.file("main.py", b"print(1)\n");
+    world.file("main.sh", b"true\n");
     world.file("perl", b"#!/usr/bin/perl\n");
     world.file("elf.py", b"\x7fELF\x02\x01\x01\0");
     world.file("nul.py", b"print(1)\0");
@@ -88,7 +89,7 @@ fn every_wrong_use_has_its_message_and_number() {
         "run --input socket.py -- true",
         "run --input /dev/null -- true",
         "run --input data.csv --input dir/data.csv -- true",
-        "run --input main.py --lang python -c pass",
+        "run --input main.sh --lang sh -c true",
         "run --input big.bin --disk 1KiB -- true",
         "run --stdin missing -- true",
         "run --stdin fifo.py -- true",

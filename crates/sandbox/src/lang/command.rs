@@ -32,18 +32,18 @@ pub fn command(host: &Host, name: &OsStr, args: &[OsString]) -> Result<Command, 
     if let (Some(language), Some(bare)) = (language, bare_name(name)) {
         return Ok(assemble(host.interpreter_called(language, bare)?, args.to_vec()));
     }
-    let file = locate(host, name)?;
-    let (file, head) = match kind(&file).map_err(|why| cannot(&file, why))? {
-        Kind::Elf => return Ok(assemble(executable(host, &file, name)?, args.to_vec())),
-        Kind::Text(head) => match host.behind_shim(&file, &head) {
-            Some((target, _)) => match kind(&target).map_err(|why| cannot(&target, why))? {
-                Kind::Elf => return Ok(assemble(executable(host, &target, name)?, args.to_vec())),
-                Kind::Text(head) => (target, head),
-            },
-            None => (file, head),
-        },
-    };
-    interpreted(host, &file, &head, args)
+    let mut file = locate(host, name)?;
+    let mut found = kind(&file).map_err(|why| cannot(&file, why))?;
+    if let Kind::Text(head) = &found
+        && let Some(target) = host.behind_shim(&file, head)
+    {
+        (file, _) = target.map_err(|why| cannot(&file, why))?;
+        found = kind(&file).map_err(|why| cannot(&file, why))?;
+    }
+    match found {
+        Kind::Elf => Ok(assemble(executable(host, &file, name)?, args.to_vec())),
+        Kind::Text(head) => interpreted(host, &file, &head, args),
+    }
 }
 
 fn assemble(found: Found, rest: Vec<OsString>) -> Command {

@@ -138,10 +138,11 @@ impl Host {
         match kind(candidate)? {
             Kind::Elf => self.usable(language, candidate),
             Kind::Text(head) => {
-                let (target, from) = self.behind_shim(candidate, &head).ok_or(
-                    "it is a script, and what it stands for could only be learnt by running it \
-                     outside the sandbox",
-                )?;
+                let (target, from) = self.behind_shim(candidate, &head).unwrap_or_else(|| {
+                    Err("it is a script, and what it stands for could only be learnt by running \
+                         it outside the sandbox"
+                        .into())
+                })?;
                 match kind(&target)? {
                     Kind::Elf => {
                         let mut found = self.usable(language, &target)?;
@@ -154,30 +155,45 @@ impl Host {
         }
     }
 
-    /// The file that a pyenv or nodenv shim stands for, and what decided it.
+    /// The file that a pyenv or nodenv shim stands for, and what decided it. `None` if it is no
+    /// such shim.
     ///
     /// A `.python-version` in the current directory is not read: that directory may be the untrusted
     /// content, and it does not get to choose.
-    pub(super) fn behind_shim(&self, shim: &Path, head: &[u8]) -> Option<(PathBuf, String)> {
+    pub(super) fn behind_shim(
+        &self,
+        shim: &Path,
+        head: &[u8],
+    ) -> Option<Result<(PathBuf, String), String>> {
         let dir = shim.parent().filter(|dir| dir.file_name() == Some(OsStr::new("shims")))?;
         let root = dir.parent()?;
         let (_, var) = MANAGERS
             .into_iter()
             .find(|(mark, _)| head.windows(mark.len()).any(|window| window == mark.as_bytes()))?;
-        let (listed, from) = match self.versions.get(var).filter(|v| !v.is_empty()) {
-            Some(value) => (value.as_bytes().to_vec(), format!("chosen by {var}")),
-            None => {
-                let file = root.join("version");
-                (read_small(&file)?, format!("chosen by {}", file.display()))
-            }
-        };
-        listed
+        let (versions, from) = self.chosen_versions(root, var);
+        let target = versions
             .split(|b| b.is_ascii_whitespace() || *b == b':')
             .filter_map(|version| one_component(OsStr::from_bytes(version)))
             .map(|version| root.join("versions").join(version).join("bin"))
             .map(|bin| bin.join(shim.file_name().unwrap_or_default()))
-            .find(|file| is_executable_file(file))
-            .map(|file| (file, from))
+            .find(|file| is_executable_file(file));
+        Some(match target {
+            Some(file) => Ok((file, format!("chosen by {from}"))),
+            None => {
+                Err(format!("it is a shim, and no version chosen by {from} has such a program"))
+            }
+        })
+    }
+
+    /// What a version manager's user chose, and where.
+    fn chosen_versions(&self, root: &Path, var: &'static str) -> (Vec<u8>, String) {
+        match self.versions.get(var).filter(|v| !v.is_empty()) {
+            Some(value) => (value.as_bytes().to_vec(), var.into()),
+            None => {
+                let file = root.join("version");
+                (read_small(&file).unwrap_or_default(), file.display().to_string())
+            }
+        }
     }
 
     /// An ELF interpreter with the prefixes that it needs.
@@ -511,7 +527,7 @@ pub(super) mod tests {
             machine.elf("evil/bin/python3");
             machine.elf("pyenv/versions/bin/python3");
             machine.elf("pyenv/bin/python3");
-            passed_over(&machine, "pyenv/shims/python3: it is a script");
+            passed_over(&machine, "pyenv/shims/python3: it is a shim, and no version chosen by");
         }
     }
 

@@ -76,7 +76,7 @@ impl Language {
                 extensions: &["sh", "bash"],
                 // bash first: it runs what is written for sh, not the other way round.
                 programs: &["bash", "sh"],
-                real: &["bash", "sh", "dash", "busybox"],
+                real: &["bash", "sh", "dash", "busybox", "ksh", "mksh", "zsh"],
                 flags: &[],
                 main: "main.sh",
             },
