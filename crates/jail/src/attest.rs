@@ -10,7 +10,7 @@ use rustix::fs::RawDir;
 use crate::fail::{At, Done, require};
 use crate::place;
 use crate::proc::{self, HostProc, MAX_FILE, Path, Process};
-use crate::wire::{Cgroup, Numbers, Seen, Step};
+use crate::wire::{Entrance, Numbers, Seen, Step};
 
 /// Mounts that each run adds to the tree: the cell and its three places.
 const OWN_WRITABLE: u32 = 4;
@@ -19,7 +19,7 @@ const OWN_WRITABLE: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) numbers: &'a Numbers,
-    pub(crate) cgroup: Cgroup,
+    pub(crate) entrance: Entrance,
     pub(crate) cgroup_name: &'a [u8],
     pub(crate) proc: bool,
     /// Supplementary groups were dropped; a user without privileges cannot.
@@ -124,11 +124,10 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
 }
 
 fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
-    let wanted = match expected.cgroup {
-        Cgroup::None => return Ok(()),
-        Cgroup::Into => 1,
-        Cgroup::Attach(n) => u32::from(n),
-    };
+    let wanted = expected.entrance.descriptors() as u32;
+    if wanted == 0 {
+        return Ok(());
+    }
     let text = process.read(c"cgroup", buffer).at(Step::AttestCgroup)?;
     let name = expected.cgroup_name;
     require(!name.is_empty(), Step::AttestCgroup)?;

@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use crate::chan::{self, Fds};
 use crate::fail::{At, Done, failed};
 use crate::sys::{self, Cloned, Vector};
-use crate::wire::{Cgroup, Ended, Job, MAX_CGROUPS, MAX_STRINGS, Report, Step};
+use crate::wire::{Ended, Job, MAX_CGROUPS, MAX_STRINGS, Report, Step, hole};
 use crate::{INNER_ID, landlock, place, proc, tree};
 
 /// Descriptors of a cell stand at fixed numbers, above any that the spawner has.
@@ -65,14 +65,20 @@ pub(crate) fn live(plan: &Plan<'_>) -> ! {
 fn build(plan: &Plan<'_>) -> Done<Pid> {
     settle_descriptors(plan).at(Step::Descriptors)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
-    enter_cgroup(plan.job.cgroup)?;
-    rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
-    sys::new_keyring().at(Step::Keyring)?;
+    enter_cgroup(plan.job)?;
+    if !plan.job.leaves_out(hole::UTS) {
+        rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
+    }
+    if !plan.job.leaves_out(hole::KEYRING) {
+        sys::new_keyring().at(Step::Keyring)?;
+    }
     if plan.job.loopback {
         loopback().at(Step::Loopback)?;
     }
     if plan.proc {
-        tree::own_proc().at(Step::ProcMount)?;
+        if !plan.job.leaves_out(hole::PID) {
+            tree::own_proc().at(Step::ProcMount)?;
+        }
         open_account().at(Step::ProcMount)?;
     }
     wait_for_map().at(Step::IdMap)?;
@@ -96,15 +102,9 @@ fn settle_descriptors(plan: &Plan<'_>) -> rustix::io::Result<()> {
         next += 1;
     }
     // A directory to be born in has done its work already.
-    let attached = match plan.job.cgroup {
-        Cgroup::None => 0,
-        Cgroup::Into => {
-            next += 1;
-            0
-        }
-        Cgroup::Attach(n) => u32::from(n),
-    };
-    for number in slot::CGROUP..slot::CGROUP + attached {
+    next += usize::from(plan.job.entrance.born);
+    let joined = u32::from(plan.job.entrance.joins);
+    for number in slot::CGROUP..slot::CGROUP + joined {
         sys::place_cloexec(plan.fds.get(next)?, number)?;
         next += 1;
     }
@@ -115,15 +115,19 @@ fn settle_descriptors(plan: &Plan<'_>) -> rustix::io::Result<()> {
         number += 1;
     }
     sys::close_range(0, slot::CORD - 1)?;
-    sys::close_range(slot::CGROUP + attached, slot::INPUT - 1)?;
+    sys::close_range(slot::CGROUP + joined, slot::INPUT - 1)?;
     sys::close_range(number, u32::MAX)
 }
 
-fn enter_cgroup(cgroup: Cgroup) -> Done {
-    let Cgroup::Attach(count) = cgroup else { return Ok(()) };
-    for index in 0..u32::from(count) {
-        let procs = sys::at(slot::CGROUP + index);
-        rustix::io::write(procs, b"0").at_index(Step::CgroupAttach, index as usize)?;
+fn enter_cgroup(job: &Job<'_>) -> Done {
+    for index in 0..u32::from(job.entrance.joins) {
+        let tasks = sys::at(slot::CGROUP + index);
+        // "0" in a `tasks` file is the one way in that does not wait for all processors: this thread,
+        // by itself.
+        rustix::io::write(tasks, b"0").at_index(Step::CgroupAttach, index as usize)?;
+    }
+    if job.entrance.joins == 0 || job.leaves_out(hole::CGROUP_NAMESPACE) {
+        return Ok(());
     }
     // Only now, so that the run's cgroup is what it sees as the root.
     sys::unshare(linux_raw_sys::general::CLONE_NEWCGROUP).at(Step::CgroupNamespace)
@@ -202,11 +206,18 @@ fn stamp(target: &OwnedFd, seconds: u64) -> rustix::io::Result<()> {
 
 /// No new privileges, Landlock, no capability in any set.
 fn wall_in(plan: &Plan<'_>) -> Done {
-    rustix::thread::set_no_new_privs(true).at(Step::NoNewPrivs)?;
-    let ruleset = sys::at(slot::RULESET);
-    landlock::allow_own_places(ruleset, plan.landlock_abi, plan.proc)?;
-    sys::landlock_restrict(ruleset).at(Step::Landlock)?;
-    drop_capabilities().at(Step::Capabilities)
+    if !plan.job.leaves_out(hole::NO_NEW_PRIVS) {
+        rustix::thread::set_no_new_privs(true).at(Step::NoNewPrivs)?;
+    }
+    if !plan.job.leaves_out(hole::LANDLOCK) {
+        let ruleset = sys::at(slot::RULESET);
+        landlock::allow_own_places(ruleset, plan.landlock_abi, plan.proc)?;
+        sys::landlock_restrict(ruleset).at(Step::Landlock)?;
+    }
+    if !plan.job.leaves_out(hole::CAPABILITIES) {
+        drop_capabilities().at(Step::Capabilities)?;
+    }
+    Ok(())
 }
 
 fn drop_capabilities() -> rustix::io::Result<()> {
@@ -228,7 +239,10 @@ fn fork_program(job: &Job<'_>) -> Done<Pid> {
         Cloned::Child => become_program(job),
         Cloned::Parent { pid, .. } => {
             // Nobody inside can look into this process from here on.
-            rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).at(Step::Fork)?;
+            if !job.leaves_out(hole::DUMPABLE) {
+                let opaque = DumpableBehavior::NotDumpable;
+                rustix::process::set_dumpable_behavior(opaque).at(Step::Fork)?;
+            }
             // The program's pipes must end with the program.
             sys::close_range(slot::STDIN, slot::RULESET).at(Step::Descriptors)?;
             sys::close_range(slot::ACCOUNT + 1, u32::MAX).at(Step::Descriptors)?;
@@ -245,7 +259,9 @@ fn become_program(job: &Job<'_>) -> ! {
 }
 
 fn start(job: &Job<'_>) -> Done<core::convert::Infallible> {
-    rustix::process::setsid().at(Step::Session)?;
+    if !job.leaves_out(hole::SESSION) {
+        rustix::process::setsid().at(Step::Session)?;
+    }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir(place::WORK).at(Step::Session)?;
     let too_many = || failed(Step::Program, Errno::TOOBIG, 0);
@@ -254,7 +270,12 @@ fn start(job: &Job<'_>) -> Done<core::convert::Infallible> {
     for (number, from) in (0..).zip(slot::STDIN..=slot::STDERR) {
         sys::place(sys::at(from), number).at(Step::Descriptors)?;
     }
-    limit(job).at(Step::Rlimits)?;
+    if !job.leaves_out(hole::RLIMITS) {
+        limit(job).at(Step::Rlimits)?;
+    }
+    if job.leaves_out(hole::DESCRIPTORS) {
+        sys::place(sys::at(slot::CORD), slot::CORD).at(Step::Descriptors)?;
+    }
     let landlock_denied = sentinel_is_refused();
     let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
     let poised = Report::Poised { landlock_denied };

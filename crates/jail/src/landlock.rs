@@ -74,6 +74,8 @@ impl Rules {
                 Entry::BindDir { at, .. } => rules.add(at, EXECUTE | READ_FILE | READ_DIR)?,
                 Entry::BindFile { at, .. } => rules.add(at, EXECUTE | READ_FILE)?,
                 Entry::Device { at, .. } => rules.add(at, READ_FILE | WRITE_FILE | TRUNCATE)?,
+                #[cfg(feature = "holes")]
+                Entry::Hole { .. } => {}
             }
         }
         Ok(rules)

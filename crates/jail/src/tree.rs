@@ -84,6 +84,11 @@ fn make(root: &OwnedFd, entry: Entry<'_>) -> rustix::io::Result<()> {
             make_file(root, at, b"")?;
             bind(root, from, at, true)
         }
+        #[cfg(feature = "holes")]
+        Entry::Hole { from, at } => {
+            make_dir(root, at)?;
+            attach(&view(from)?, root.as_fd(), relative(at)?)
+        }
     }
 }
 
@@ -108,12 +113,17 @@ fn make_file(root: &OwnedFd, at: &CStr, content: &[u8]) -> rustix::io::Result<()
 }
 
 fn bind(root: &OwnedFd, from: &CStr, at: &CStr, device: bool) -> rustix::io::Result<()> {
+    let mount = view(from)?;
+    sys::restrict_mount(&mount, device)?;
+    attach(&mount, root.as_fd(), relative(at)?)
+}
+
+/// A copy of the host's mounts at and below a path.
+fn view(from: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
-    let mount = rustix::mount::open_tree(CWD, from, flags)?;
-    sys::restrict_mount(&mount, device)?;
-    attach(&mount, root.as_fd(), relative(at)?)
+    rustix::mount::open_tree(CWD, from, flags)
 }
 
 fn mount_proc(root: &OwnedFd) -> rustix::io::Result<()> {

@@ -174,6 +174,12 @@ pub enum Entry<'a> {
         from: &'a CStr,
         at: &'a CStr,
     },
+    /// A view of the host as it is, writable and without a Landlock rule: what the walls keep away.
+    #[cfg(feature = "holes")]
+    Hole {
+        from: &'a CStr,
+        at: &'a CStr,
+    },
 }
 
 impl<'a> Entry<'a> {
@@ -185,6 +191,8 @@ impl<'a> Entry<'a> {
             Entry::BindDir { from, at } => (3, at.to_bytes(), from.to_bytes()),
             Entry::BindFile { from, at } => (4, at.to_bytes(), from.to_bytes()),
             Entry::Device { from, at } => (5, at.to_bytes(), from.to_bytes()),
+            #[cfg(feature = "holes")]
+            Entry::Hole { from, at } => (6, at.to_bytes(), from.to_bytes()),
         };
         w.u8(kind);
         w.text(first);
@@ -205,6 +213,8 @@ impl<'a> Entry<'a> {
             3 => Entry::BindDir { from: r.text()?, at },
             4 => Entry::BindFile { from: r.text()?, at },
             5 => Entry::Device { from: r.text()?, at },
+            #[cfg(feature = "holes")]
+            6 => Entry::Hole { from: r.text()?, at },
             _ => return Err(Malformed),
         })
     }
@@ -278,14 +288,19 @@ pub struct Ready {
     pub mounts: u32,
 }
 
-/// How a run enters its cgroup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cgroup {
-    None,
-    /// Born into the directory whose descriptor comes with the job.
-    Into,
-    /// Writes itself into this many `cgroup.procs` files.
-    Attach(u8),
+/// How a run enters its cgroup: descriptors come with the job, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Entrance {
+    /// Born into a v2 directory.
+    pub born: bool,
+    /// Writes itself into this many v1 `tasks` files.
+    pub joins: u8,
+}
+
+impl Entrance {
+    pub fn descriptors(self) -> usize {
+        usize::from(self.born) + usize::from(self.joins)
+    }
 }
 
 /// Numbers of a job.
@@ -354,7 +369,7 @@ fn read_input<'a>(r: &mut Reader<'a>) -> Result<InputFile<'a>, Malformed> {
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     pub numbers: Numbers,
-    pub cgroup: Cgroup,
+    pub entrance: Entrance,
     /// The last component of the run's cgroup, to be found in `/proc/PID/cgroup`.
     pub cgroup_name: &'a [u8],
     /// Classic BPF, as `struct sock_filter`.
@@ -377,7 +392,7 @@ pub struct Job<'a> {
 #[derive(Debug)]
 pub struct JobParts<'a> {
     pub numbers: Numbers,
-    pub cgroup: Cgroup,
+    pub entrance: Entrance,
     pub cgroup_name: &'a [u8],
     pub filter: &'a [u8],
     pub exec_key: u64,
@@ -401,11 +416,8 @@ impl JobParts<'_> {
         {
             w.u64(value);
         }
-        match self.cgroup {
-            Cgroup::None => w.u8(0),
-            Cgroup::Into => w.u8(u8::MAX),
-            Cgroup::Attach(n) => w.u8(n),
-        }
+        w.u8(self.entrance.born.into());
+        w.u8(self.entrance.joins);
         w.bytes(self.cgroup_name);
         w.bytes(self.filter);
         w.u64(self.exec_key);
@@ -445,12 +457,10 @@ impl<'a> Job<'a> {
             processes: r.u64()?,
             cpu_seconds: r.u64()?,
         };
-        let cgroup = match r.u8()? {
-            0 => Cgroup::None,
-            u8::MAX => Cgroup::Into,
-            n if usize::from(n) <= MAX_CGROUPS => Cgroup::Attach(n),
-            _ => return Err(Malformed),
-        };
+        let entrance = Entrance { born: r.flag()?, joins: r.u8()? };
+        if entrance.descriptors() > MAX_CGROUPS {
+            return Err(Malformed);
+        }
         let cgroup_name = r.bytes()?;
         let filter = r.bytes()?;
         let exec_key = r.u64()?;
@@ -468,7 +478,7 @@ impl<'a> Job<'a> {
         r.end()?;
         Ok(Job {
             numbers,
-            cgroup,
+            entrance,
             cgroup_name,
             filter,
             exec_key,
@@ -484,12 +494,19 @@ impl<'a> Job<'a> {
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        let cgroup = match self.cgroup {
-            Cgroup::None => 0,
-            Cgroup::Into => 1,
-            Cgroup::Attach(n) => usize::from(n),
-        };
-        4 + cgroup + self.inputs.left
+        4 + self.entrance.descriptors() + self.inputs.left
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(feature = "holes")]
+    pub fn leaves_out(&self, hole: u32) -> bool {
+        self.holes & hole != 0
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(not(feature = "holes"))]
+    pub const fn leaves_out(&self, _hole: u32) -> bool {
+        false
     }
 }
 
@@ -500,6 +517,24 @@ fn read_strings<'a>(r: &mut Reader<'a>) -> Result<Strings<'a>, Malformed> {
         r.text()?;
     }
     Ok(strings)
+}
+
+/// Layers that the launcher of the escape tests can leave out, so that each test shows what its layer
+/// stops. The shipped launcher reads no such field.
+pub mod hole {
+    pub const NET: u32 = 1 << 0;
+    pub const IPC: u32 = 1 << 1;
+    pub const UTS: u32 = 1 << 2;
+    pub const PID: u32 = 1 << 3;
+    pub const CGROUP_NAMESPACE: u32 = 1 << 4;
+    pub const LANDLOCK: u32 = 1 << 5;
+    pub const CAPABILITIES: u32 = 1 << 6;
+    pub const NO_NEW_PRIVS: u32 = 1 << 7;
+    pub const SESSION: u32 = 1 << 8;
+    pub const KEYRING: u32 = 1 << 9;
+    pub const RLIMITS: u32 = 1 << 10;
+    pub const DESCRIPTORS: u32 = 1 << 11;
+    pub const DUMPABLE: u32 = 1 << 12;
 }
 
 /// Where something failed. Each has a name for people in `hotcell-sandbox`.

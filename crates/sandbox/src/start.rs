@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Cgroup as Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers,
+    Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers,
     Report, Seen, Step,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::cgroup::{Cgroup, CgroupError, Entry};
+use crate::cgroup::{Cgroup, CgroupError};
 use crate::collect::Placed;
 use crate::ids::Id;
 use crate::launcher::packet_pair;
@@ -163,16 +163,13 @@ fn launch(
 ) -> Result<(), Refusal> {
     let mut fds = vec![socket.as_fd()];
     fds.extend(pipes.theirs.iter().map(AsFd::as_fd));
-    let entry = cgroup.map(Cgroup::entry);
-    let entrance = match &entry {
-        None => Entrance::None,
-        Some(Entry::V2(dir)) => {
-            fds.push(*dir);
-            Entrance::Into
-        }
-        Some(Entry::V1(procs)) => {
-            fds.extend(procs);
-            Entrance::Attach(u8::try_from(procs.len()).unwrap_or(u8::MAX))
+    let entrance = match cgroup.map(Cgroup::entry) {
+        None => Entrance::default(),
+        Some(entry) => {
+            fds.extend(entry.born);
+            fds.extend(&entry.joins);
+            let joins = u8::try_from(entry.joins.len()).unwrap_or(u8::MAX);
+            Entrance { born: entry.born.is_some(), joins }
         }
     };
     fds.extend(job.inputs.iter().map(|input| input.file.as_fd()));
@@ -193,7 +190,7 @@ fn launch(
     let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
     let wire = JobParts {
         numbers: numbers(job, owner, cgroup.is_some()),
-        cgroup: entrance,
+        entrance,
         cgroup_name: cgroup_name.as_bytes(),
         filter: &filter,
         exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
