@@ -248,14 +248,14 @@ impl View {
             mount.version == Version::V1
                 && own.controllers.iter().all(|c| mount.options.contains(c))
         };
-        self.mounts.iter().find(carries)
+        showing(self.mounts.iter().filter(carries), own)
     }
 
     fn v2(&self, name: &Name) -> Result<Option<Hierarchy>, Vec<Missing>> {
         let required = self.v2_required();
-        let mount = self.mounts.iter().find(|m| m.version == Version::V2);
+        let mounts = self.mounts.iter().filter(|m| m.version == Version::V2);
         let own = self.own.iter().find(|m| m.version() == Version::V2);
-        let place = match mount.zip(own) {
+        let place = match own.and_then(|own| Some((showing(mounts, own)?, own))) {
             None => Err(Obstacle::NotMounted),
             Some((mount, own)) => self.v2_place(candidates(mount, &own.path), required, name),
         };
@@ -298,6 +298,14 @@ impl View {
         }
         Err(worst)
     }
+}
+
+/// The mount in which the own cgroup can be seen, or else the first.
+fn showing<'a>(
+    mounts: impl Iterator<Item = &'a Mount> + Clone,
+    own: &Membership,
+) -> Option<&'a Mount> {
+    mounts.clone().find(|m| own.path.starts_with(&m.root)).or_else(|| mounts.clone().next())
 }
 
 /// The own directory and those above it up to the mount, nearest first.
@@ -485,6 +493,10 @@ impl Obstacle {
     }
 
     fn fix(&self, controller: &str, version: Version) -> String {
+        let absent = matches!(self, Obstacle::NotMounted | Obstacle::Lacks { .. });
+        if absent && is_disabled(controller) {
+            return format!("add cgroup_enable={controller} to the kernel's command line and boot");
+        }
         match (self, version) {
             (Obstacle::NotMounted, _) => "mount -t cgroup2 cgroup2 /sys/fs/cgroup".into(),
             (Obstacle::Closed { errno: Errno::ROFS, path }, _) => format!(
@@ -508,6 +520,12 @@ impl Obstacle {
             }
         }
     }
+}
+
+/// As on boards whose firmware turns the memory controller off.
+fn is_disabled(controller: &str) -> bool {
+    let table = std::fs::read("/proc/cgroups").unwrap_or_default();
+    parse::is_disabled(&table, controller)
 }
 
 fn lacks_fix(controller: &str) -> String {

@@ -97,6 +97,14 @@ impl Parent {
         }
     }
 
+    /// Whether nobody else has removed it.
+    pub(super) fn is_there(&self) -> bool {
+        self.places.iter().all(|place| {
+            let h = self.hierarchies.get(place.hierarchy);
+            h.is_some_and(|h| h.base.holds(self.name.parent(), &place.dir))
+        })
+    }
+
     /// Copies that share the lock.
     pub(super) fn lock_fds(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let copy = |p: &Place| p.dir.as_fd().try_clone_to_owned();
