@@ -177,7 +177,7 @@ pub(super) fn hierarchies(
 fn with_refusal(direct: Vec<Missing>, refused: &ScopeError) -> Vec<Missing> {
     let add = |m: Missing| Missing {
         why: format!("{}; and systemd gave no scope: {refused}", m.why),
-        fix: refused.fix().unwrap_or(m.fix),
+        fix: refused.fix().into(),
         ..m
     };
     direct.into_iter().map(add).collect()
@@ -205,6 +205,8 @@ impl View {
             Ok(hierarchy) => found.extend(hierarchy),
             Err(lacking) => missing.extend(lacking),
         }
+        // The kernel lists hierarchies as they were mounted; people read the same order every time.
+        missing.sort_by_key(|m| REQUIRED.iter().position(|r| r.controller() == m.controller));
         if missing.is_empty() { Ok(found) } else { Err(missing) }
     }
 
@@ -504,15 +506,8 @@ impl Obstacle {
                  --cgroupns=private and a writable /sys/fs/cgroup)",
                 path.display()
             ),
-            (Obstacle::Closed { .. }, Version::V1) => {
-                "run hotcell as root, or boot with systemd.unified_cgroup_hierarchy=1 to let \
-                 systemd delegate to users"
-                    .into()
-            }
-            (Obstacle::Closed { .. }, Version::V2) => {
-                "systemd-run --user --scope -p Delegate=yes hotcell …, or run hotcell as root"
-                    .into()
-            }
+            (Obstacle::Closed { path, .. }, Version::V1) => closed_v1_fix(path),
+            (Obstacle::Closed { .. }, Version::V2) => CLOSED_V2_FIX.into(),
             (Obstacle::Lacks { .. }, _) => lacks_fix(controller),
             (Obstacle::Occupied { path }, _) => occupied_fix(path),
             (Obstacle::Refused { path, .. }, _) => {
@@ -527,6 +522,21 @@ fn is_disabled(controller: &str) -> bool {
     let table = std::fs::read("/proc/cgroups").unwrap_or_default();
     parse::is_disabled(&table, controller)
 }
+
+/// v1 asks for the target alone, so a directory of one's own and being in it is enough.
+fn closed_v1_fix(path: &Path) -> String {
+    let own = format!("{}/user-$(id -u)", path.display());
+    format!(
+        "sudo mkdir -p {own} && sudo chown -R $(id -u) {own} && echo $$ | sudo tee \
+         {own}/cgroup.procs"
+    )
+}
+
+/// For hosts without systemd. The shell goes into a leaf, since what passes controllers on must be
+/// empty, and what is owned must reach up to the nearest common ancestor.
+const CLOSED_V2_FIX: &str = "cd /sys/fs/cgroup && echo '+memory +pids +cpu' | sudo tee \
+     cgroup.subtree_control && sudo mkdir -p user-$(id -u)/shell && sudo chown -R $(id -u) \
+     user-$(id -u) && echo $$ | sudo tee user-$(id -u)/shell/cgroup.procs";
 
 fn lacks_fix(controller: &str) -> String {
     format!(
