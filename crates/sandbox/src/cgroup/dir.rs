@@ -49,8 +49,9 @@ impl Dir {
         rustix::fs::openat(&self.0, name, DIRECTORY, Mode::empty()).map(Dir)
     }
 
+    /// For the owner alone: whoever may open it could take its lock.
     pub(super) fn make(&self, name: impl Arg) -> Result<(), Errno> {
-        rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755))
+        rustix::fs::mkdirat(&self.0, name, Mode::RWXU)
     }
 
     pub(super) fn remove(&self, name: impl Arg) -> Result<(), Errno> {

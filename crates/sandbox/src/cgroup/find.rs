@@ -177,7 +177,7 @@ pub(super) fn hierarchies(
 fn with_refusal(direct: Vec<Missing>, refused: &ScopeError) -> Vec<Missing> {
     let add = |m: Missing| Missing {
         why: format!("{}; and systemd gave no scope: {refused}", m.why),
-        fix: refused.fix().unwrap_or(m.fix),
+        fix: refused.fix().into(),
         ..m
     };
     direct.into_iter().map(add).collect()
@@ -205,6 +205,8 @@ impl View {
             Ok(hierarchy) => found.extend(hierarchy),
             Err(lacking) => missing.extend(lacking),
         }
+        // The kernel lists hierarchies as they were mounted; people read the same order every time.
+        missing.sort_by_key(|m| REQUIRED.iter().position(|r| r.controller() == m.controller));
         if missing.is_empty() { Ok(found) } else { Err(missing) }
     }
 
@@ -248,14 +250,14 @@ impl View {
             mount.version == Version::V1
                 && own.controllers.iter().all(|c| mount.options.contains(c))
         };
-        self.mounts.iter().find(carries)
+        showing(self.mounts.iter().filter(carries), own)
     }
 
     fn v2(&self, name: &Name) -> Result<Option<Hierarchy>, Vec<Missing>> {
         let required = self.v2_required();
-        let mount = self.mounts.iter().find(|m| m.version == Version::V2);
+        let mounts = self.mounts.iter().filter(|m| m.version == Version::V2);
         let own = self.own.iter().find(|m| m.version() == Version::V2);
-        let place = match mount.zip(own) {
+        let place = match own.and_then(|own| Some((showing(mounts, own)?, own))) {
             None => Err(Obstacle::NotMounted),
             Some((mount, own)) => self.v2_place(candidates(mount, &own.path), required, name),
         };
@@ -298,6 +300,14 @@ impl View {
         }
         Err(worst)
     }
+}
+
+/// The mount in which the own cgroup can be seen, or else the first.
+fn showing<'a>(
+    mounts: impl Iterator<Item = &'a Mount> + Clone,
+    own: &Membership,
+) -> Option<&'a Mount> {
+    mounts.clone().find(|m| own.path.starts_with(&m.root)).or_else(|| mounts.clone().next())
 }
 
 /// The own directory and those above it up to the mount, nearest first.
@@ -485,6 +495,10 @@ impl Obstacle {
     }
 
     fn fix(&self, controller: &str, version: Version) -> String {
+        let absent = matches!(self, Obstacle::NotMounted | Obstacle::Lacks { .. });
+        if absent && is_disabled(controller) {
+            return format!("add cgroup_enable={controller} to the kernel's command line and boot");
+        }
         match (self, version) {
             (Obstacle::NotMounted, _) => "mount -t cgroup2 cgroup2 /sys/fs/cgroup".into(),
             (Obstacle::Closed { errno: Errno::ROFS, path }, _) => format!(
@@ -492,15 +506,8 @@ impl Obstacle {
                  --cgroupns=private and a writable /sys/fs/cgroup)",
                 path.display()
             ),
-            (Obstacle::Closed { .. }, Version::V1) => {
-                "run hotcell as root, or boot with systemd.unified_cgroup_hierarchy=1 to let \
-                 systemd delegate to users"
-                    .into()
-            }
-            (Obstacle::Closed { .. }, Version::V2) => {
-                "systemd-run --user --scope -p Delegate=yes hotcell …, or run hotcell as root"
-                    .into()
-            }
+            (Obstacle::Closed { path, .. }, Version::V1) => closed_v1_fix(path),
+            (Obstacle::Closed { .. }, Version::V2) => CLOSED_V2_FIX.into(),
             (Obstacle::Lacks { .. }, _) => lacks_fix(controller),
             (Obstacle::Occupied { path }, _) => occupied_fix(path),
             (Obstacle::Refused { path, .. }, _) => {
@@ -509,6 +516,27 @@ impl Obstacle {
         }
     }
 }
+
+/// As on boards whose firmware turns the memory controller off.
+fn is_disabled(controller: &str) -> bool {
+    let table = std::fs::read("/proc/cgroups").unwrap_or_default();
+    parse::is_disabled(&table, controller)
+}
+
+/// v1 asks for the target alone, so a directory of one's own and being in it is enough.
+fn closed_v1_fix(path: &Path) -> String {
+    let own = format!("{}/user-$(id -u)", path.display());
+    format!(
+        "sudo mkdir -p {own} && sudo chown -R $(id -u) {own} && echo $$ | sudo tee \
+         {own}/cgroup.procs"
+    )
+}
+
+/// For hosts without systemd. The shell goes into a leaf, since what passes controllers on must be
+/// empty, and what is owned must reach up to the nearest common ancestor.
+const CLOSED_V2_FIX: &str = "cd /sys/fs/cgroup && echo '+memory +pids +cpu' | sudo tee \
+     cgroup.subtree_control && sudo mkdir -p user-$(id -u)/shell && sudo chown -R $(id -u) \
+     user-$(id -u) && echo $$ | sudo tee user-$(id -u)/shell/cgroup.procs";
 
 fn lacks_fix(controller: &str) -> String {
     format!(

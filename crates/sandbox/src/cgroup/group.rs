@@ -44,7 +44,8 @@ struct Part {
 pub enum Entry<'a> {
     /// The directory, for `CLONE_INTO_CGROUP`.
     V2(BorrowedFd<'a>),
-    /// Open `cgroup.procs` files: the process writes `0` to each.
+    /// Open `cgroup.procs` files, on a mixed host the one of v2 among them: the process writes `0`
+    /// to each.
     V1(Vec<BorrowedFd<'a>>),
 }
 

@@ -19,7 +19,6 @@ mod systemd;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,9 +77,7 @@ impl Cgroups {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match Cgroup::create(parent.clone(), number, limits) {
             // systemd may remove an empty directory when a session ends that this process outlives.
-            Err(e) if e.doing == "make" && is_not_found(&e) => {
-                Cgroup::create(self.replace(&parent)?, number, limits)
-            }
+            Err(_) if !parent.is_there() => Cgroup::create(self.replace(&parent)?, number, limits),
             done => done,
         }
     }
@@ -110,8 +107,4 @@ impl Cgroups {
         drop(held);
         self.parent()
     }
-}
-
-fn is_not_found(error: &CgroupError) -> bool {
-    matches!(&error.cause, Cause::Io(e) if e.kind() == io::ErrorKind::NotFound)
 }

@@ -101,6 +101,14 @@ impl Parent {
         }
     }
 
+    /// Whether nobody else has removed it.
+    pub(super) fn is_there(&self) -> bool {
+        self.places.iter().all(|place| {
+            let h = self.hierarchies.get(place.hierarchy);
+            h.is_some_and(|h| h.base.holds(self.name.parent(), &place.dir))
+        })
+    }
+
     /// Copies that share the lock.
     pub(super) fn lock_fds(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let copy = |p: &Place| p.dir.as_fd().try_clone_to_owned();
@@ -204,6 +212,15 @@ impl Raw {
 fn make_locked(base: &Dir, name: &Name) -> Result<Dir, Raw> {
     let name = name.parent();
     base.make(name).map_err(Raw::Refused)?;
+    let locked = open_locked(base, name);
+    if matches!(locked, Err(Raw::Refused(_))) {
+        // Out of descriptors, perhaps. The failure is told; what stays is for a sweep.
+        base.remove(name).ok();
+    }
+    locked
+}
+
+fn open_locked(base: &Dir, name: &str) -> Result<Dir, Raw> {
     let dir = base.child(name).map_err(|errno| match errno {
         Errno::NOENT => Raw::Lost(errno),
         other => Raw::Refused(other),
@@ -213,9 +230,6 @@ fn make_locked(base: &Dir, name: &Name) -> Result<Dir, Raw> {
         Ok(()) => Err(Raw::Lost(Errno::NOENT)),
         // Whoever holds the lock of a directory that was just made is a sweep.
         Err(errno @ Errno::WOULDBLOCK) => Err(Raw::Lost(errno)),
-        Err(errno) => {
-            base.remove(name).ok();
-            Err(Raw::Refused(errno))
-        }
+        Err(errno) => Err(Raw::Refused(errno)),
     }
 }

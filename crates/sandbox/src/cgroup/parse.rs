@@ -159,6 +159,14 @@ pub(super) fn pids(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
         .filter_map(|line| number(line).and_then(|n| u32::try_from(n).ok()))
 }
 
+/// Whether `/proc/cgroups` says that the kernel has `controller` and was told not to use it.
+pub(super) fn is_disabled(proc_cgroups: &[u8], controller: &str) -> bool {
+    proc_cgroups.split(|&b| b == b'\n').any(|line| {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+        words.next() == Some(controller.as_bytes()) && words.nth(2) == Some(b"0")
+    })
+}
+
 /// Whether `/proc/swaps` lists anything below its heading.
 pub(super) fn swap_is_on(proc_swaps: &[u8]) -> bool {
     proc_swaps.split(|&b| b == b'\n').skip(1).any(|line| !line.trim_ascii().is_empty())
@@ -261,6 +269,9 @@ mod tests {
         assert!(swap_is_on(b"Filename Type\n/swap file 1 0 -2\n"));
         assert!(lists(b"cpuset cpu io\n", "cpu"));
         assert!(!lists(b"cpuset io\n", "cpu"));
+        let table = b"#subsys_name\thierarchy\tnum\tenabled\nmemory\t0\t1\t0\npids\t8\t1\t1\nx";
+        assert!(is_disabled(table, "memory"));
+        assert!(!is_disabled(table, "pids") && !is_disabled(table, "x") && !is_disabled(b"", "x"));
     }
 
     proptest! {
@@ -274,6 +285,7 @@ mod tests {
             pids(&text).count();
             swap_is_on(&text);
             lists(&text, &key);
+            is_disabled(&text, &key);
         }
 
         #[test]

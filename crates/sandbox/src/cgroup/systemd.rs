@@ -20,20 +20,18 @@ pub(super) enum ScopeError {
 }
 
 impl ScopeError {
-    /// The command that would change it, if it is about systemd and not about the cgroup.
-    pub(super) fn fix(&self) -> Option<String> {
+    /// The command that would change it, or show more.
+    pub(super) fn fix(&self) -> &'static str {
         match self {
-            ScopeError::Bus { source: DbusError::Connect(_), .. } => Some(
+            ScopeError::Bus { source: DbusError::Connect(_), .. } => {
                 "sudo loginctl enable-linger $(id -un) && export \
                  XDG_RUNTIME_DIR=/run/user/$(id -u) (needs the packages dbus and, on Debian, \
                  dbus-user-session)"
-                    .into(),
-            ),
-            ScopeError::Bus { .. } | ScopeError::NotMoved => Some(
+            }
+            ScopeError::Bus { .. } | ScopeError::NotMoved => {
                 "systemd-run --user --scope -p Delegate=yes true, which says what systemd objects \
                  to"
-                .into(),
-            ),
+            }
         }
     }
 }
