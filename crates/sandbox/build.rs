@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let image = build(&jail, &out, "launcher")?;
     println!("cargo::rustc-env=HOTCELL_LAUNCHER={}", image.display());
     if env::var_os("CARGO_FEATURE_HOLES").is_some() {
-        let image = build(&jail, &out, "holes")?;
+        let image = build(&jail, &out, "launcher,holes")?;
         println!("cargo::rustc-env=HOTCELL_LAUNCHER_WITH_HOLES={}", image.display());
     }
     Ok(())
@@ -21,9 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Runs cargo for the launcher alone, in a target folder of its own so that it does not wait for the
 /// build that it is part of.
-fn build(jail: &Path, out: &Path, feature: &str) -> Result<PathBuf, Box<dyn Error>> {
+fn build(jail: &Path, out: &Path, features: &str) -> Result<PathBuf, Box<dyn Error>> {
     let target = env::var("TARGET")?;
-    let folder = out.join(feature);
+    let folder = out.join(features.replace(',', "-"));
     let flags = [
         "-Crelocation-model=static",
         "-Clink-arg=-nostartfiles",
@@ -34,7 +34,7 @@ fn build(jail: &Path, out: &Path, feature: &str) -> Result<PathBuf, Box<dyn Erro
     ];
     let status = Command::new(env::var("CARGO")?)
         .args(["build", "--quiet", "--package", "hotcell-jail", "--bin", "hotcell-jail"])
-        .args(["--profile", "launcher", "--target", &target, "--features", feature])
+        .args(["--profile", "launcher", "--target", &target, "--features", features])
         .arg("--manifest-path")
         .arg(jail.join("Cargo.toml"))
         .arg("--target-dir")

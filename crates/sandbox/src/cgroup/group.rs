@@ -35,18 +35,18 @@ struct Part {
     roles: Roles,
     label: &'static str,
     dir: Dir,
-    /// Open `cgroup.procs`, where entering is by writing to it.
-    procs: Option<OwnedFd>,
+    /// Open `tasks`, where entering is by writing to it.
+    tasks: Option<OwnedFd>,
 }
 
-/// How a process gets in.
+/// How a process gets in: on a mixed host by both ways.
 #[derive(Debug)]
-pub enum Entry<'a> {
-    /// The directory, for `CLONE_INTO_CGROUP`.
-    V2(BorrowedFd<'a>),
-    /// Open `cgroup.procs` files, on a mixed host the one of v2 among them: the process writes `0`
-    /// to each.
-    V1(Vec<BorrowedFd<'a>>),
+pub struct Entry<'a> {
+    /// The v2 directory, for `CLONE_INTO_CGROUP`.
+    pub born: Option<BorrowedFd<'a>>,
+    /// Open `tasks` files of v1: the process, while it has one thread, writes `0` to each. Of all ways
+    /// in, this one alone does not wait for every processor (measured: 13 ms against 20 µs).
+    pub joins: Vec<BorrowedFd<'a>>,
 }
 
 /// What the run used. `None` where this host cannot say.
@@ -81,7 +81,7 @@ impl Cgroup {
         let mut cgroup = Cgroup { parent, number, parts, is_removed };
         let parent = cgroup.parent.clone();
         for place in &parent.places {
-            let part = Part::make(place, number, parent.places.len())?;
+            let part = Part::make(place, number)?;
             cgroup.parts.push(part);
         }
         for part in &cgroup.parts {
@@ -96,11 +96,9 @@ impl Cgroup {
     }
 
     pub fn entry(&self) -> Entry<'_> {
-        let procs = self.parts.iter().filter_map(|p| p.procs.as_ref());
-        match self.parts.as_slice() {
-            [Part { version: Version::V2, dir, .. }] => Entry::V2(dir.as_fd()),
-            _ => Entry::V1(procs.map(AsFd::as_fd).collect()),
-        }
+        let v2 = self.parts.iter().find(|part| part.version == Version::V2);
+        let tasks = self.parts.iter().filter_map(|part| part.tasks.as_ref());
+        Entry { born: v2.map(|part| part.dir.as_fd()), joins: tasks.map(AsFd::as_fd).collect() }
     }
 
     /// Stops every process, and returns when all have stopped. On a failure all go on.
@@ -240,25 +238,24 @@ impl Drop for Cgroup {
 const PROCS: &str = "cgroup.procs";
 
 impl Part {
-    fn make(place: &Place, number: u64, siblings: usize) -> Result<Part, CgroupError> {
+    fn make(place: &Place, number: u64) -> Result<Part, CgroupError> {
         let name = DecInt::new(number);
         let refused = |doing: &'static str| {
             move |errno| CgroupError::io(doing, place.label(), &number.to_string(), errno)
         };
         place.dir.make(name.as_c_str()).map_err(refused("make"))?;
         let opened = place.dir.child(name.as_c_str()).and_then(|dir| {
-            let is_alone_on_v2 = place.version == Version::V2 && siblings == 1;
-            let procs =
-                (!is_alone_on_v2).then(|| dir.open_to_write(c"cgroup.procs")).transpose()?;
-            Ok((dir, procs))
+            let is_v1 = place.version == Version::V1;
+            let tasks = is_v1.then(|| dir.open_to_write(c"tasks")).transpose()?;
+            Ok((dir, tasks))
         });
         match opened {
-            Ok((dir, procs)) => Ok(Part {
+            Ok((dir, tasks)) => Ok(Part {
                 version: place.version,
                 roles: place.roles,
                 label: place.label(),
                 dir,
-                procs,
+                tasks,
             }),
             Err(errno) => {
                 place.dir.remove(name.as_c_str()).ok();

@@ -99,15 +99,12 @@ fn spawn_in(cgroup: &Cgroup, script: &str) -> Child {
         .spawn()
         .unwrap();
     let pid = child.id().to_string();
-    match cgroup.entry() {
-        Entry::V1(files) => {
-            assert!(!files.is_empty());
-            files.iter().for_each(|f| dir::write_all(*f, pid.as_bytes()).unwrap());
-        }
-        Entry::V2(dir) => {
-            let path = format!("/proc/self/fd/{}/cgroup.procs", dir.as_raw_fd());
-            std::fs::write(path, pid).unwrap();
-        }
+    let Entry { born, joins } = cgroup.entry();
+    assert!(born.is_some() || !joins.is_empty());
+    joins.iter().for_each(|tasks| dir::write_all(*tasks, pid.as_bytes()).unwrap());
+    if let Some(dir) = born {
+        let path = format!("/proc/self/fd/{}/cgroup.procs", dir.as_raw_fd());
+        std::fs::write(path, pid).unwrap();
     }
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     child
@@ -472,7 +469,7 @@ fn clone_into_cgroup_takes_the_descriptor() {
     let test = "clone_into_cgroup_takes_the_descriptor";
     let Some(cgroups) = unified(test) else { return };
     let cgroup = cgroups.create(&LIMITS).unwrap();
-    let Entry::V2(dir) = cgroup.entry() else { panic!("not v2") };
+    let dir = cgroup.entry().born.expect("v2");
     let script = "
 import ctypes, os, struct
 args = ctypes.create_string_buffer(struct.pack('11Q', 0x200000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 9))
