@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 
 use rustix::fd::AsFd;
 use rustix::fs::RawDir;
+use rustix::io::Errno;
 
 use crate::fail::{At, Done, require};
 use crate::place;
@@ -31,11 +32,7 @@ pub(crate) struct Expected<'a> {
 }
 
 /// Looks at everything and refuses at the first thing that is not as it has to be.
-pub(crate) fn attest(
-    host: &HostProc,
-    pidfd: impl AsFd,
-    expected: &Expected<'_>,
-) -> Done<Seen> {
+pub(crate) fn attest(host: &HostProc, pidfd: impl AsFd, expected: &Expected<'_>) -> Done<Seen> {
     let process = host.behind(pidfd).at(Step::AttestNamespaces)?;
     let mut buffer = [0; MAX_FILE];
     let mut seen = Seen { landlock_denied: expected.landlock_denied, ..Seen::default() };
@@ -183,7 +180,11 @@ fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
 fn closed_on_exec(process: &Process, number: u64, buffer: &mut [u8]) -> rustix::io::Result<bool> {
     const O_CLOEXEC: u64 = 0o2_000_000;
     let path = Path::of(format_args!("fdinfo/{number}"))?;
-    let text = process.read(path.as_c()?, buffer)?;
+    let text = match process.read(path.as_c()?, buffer) {
+        // It has sent the filter's listener and closes its own copy about now.
+        Err(Errno::NOENT) => return Ok(true),
+        other => other?,
+    };
     let flags = proc::field(text, b"flags:").and_then(proc::octal).unwrap_or(0);
     Ok(flags & O_CLOEXEC != 0)
 }

@@ -42,8 +42,7 @@ fn run() -> Done {
     if setup.user_namespace {
         own_user_namespace()?;
     }
-    let namespaces =
-        linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID;
+    let namespaces = linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID;
     match sys::clone(u64::from(namespaces), None).at(Step::Namespaces)? {
         Cloned::Child => {
             if let Err(failure) = spawn(setup, entries) {

@@ -84,7 +84,11 @@ impl HostProc {
 }
 
 impl Process {
-    pub(crate) fn read<'b>(&self, name: &core::ffi::CStr, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
+    pub(crate) fn read<'b>(
+        &self,
+        name: &core::ffi::CStr,
+        buffer: &'b mut [u8],
+    ) -> Result<&'b [u8]> {
         read_at(&self.dir, name, buffer)
     }
 
@@ -116,11 +120,7 @@ impl Process {
 }
 
 /// Reads a whole file; one that does not fit is an error, never half an answer.
-fn read_at<'b>(
-    dir: &OwnedFd,
-    name: &core::ffi::CStr,
-    buffer: &'b mut [u8],
-) -> Result<&'b [u8]> {
+fn read_at<'b>(dir: &OwnedFd, name: &core::ffi::CStr, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
     let file = rustix::fs::openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut length = 0;
     loop {

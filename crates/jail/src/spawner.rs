@@ -7,6 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::INNER_ID;
 use crate::attest::{self, Expected};
 use crate::cell::{self, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
@@ -17,7 +18,6 @@ use crate::sys::{self, Cloned};
 use crate::wire::{
     Blocked, Ended, Entrance, Failed, Job, MAX_PACKET, Micros, Numbers, Ready, Report, Step, hole,
 };
-use crate::INNER_ID;
 
 /// Most runs at one time.
 const MAX_RUNS: usize = 96;
@@ -28,7 +28,6 @@ const MAX_NAME: usize = 64;
 /// Reported calls that are answered one by one. Beyond that the listener is closed, and the kernel
 /// itself refuses: a program cannot keep the spawner busy.
 const MAX_REPORTED: u64 = 4096;
-
 
 /// What the spawner has once the tree stands.
 #[derive(Debug)]
@@ -50,8 +49,8 @@ struct Run {
     pidfd: OwnedFd,
     /// To hotcell.
     socket: OwnedFd,
-    /// To the cell.
-    cord: OwnedFd,
+    /// To the cell, until it has nothing more to say.
+    cord: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     begun: Timespec,
     numbers: Numbers,
@@ -89,6 +88,8 @@ enum Event {
     Ordered(usize),
     Cord(usize),
     Notice(usize),
+    /// Nobody is left who could make a reported call.
+    Unheard(usize),
     Exited(usize),
 }
 
@@ -128,6 +129,7 @@ impl Spawner {
                     Event::Ordered(run) => self.end(run),
                     Event::Cord(run) => self.hear(run),
                     Event::Notice(run) => self.answer(run),
+                    Event::Unheard(run) => self.stop_listening(run),
                     Event::Exited(run) => self.bury(run),
                 }
             }
@@ -154,8 +156,13 @@ impl Spawner {
             other => other?,
         };
         let happened = polled.iter().zip(sources).filter(|(p, _)| !p.revents().is_empty());
-        for (place, (_, source)) in events.iter_mut().zip(happened) {
-            *place = source;
+        for (place, (polled, source)) in events.iter_mut().zip(happened) {
+            *place = match source {
+                Some(Event::Notice(run)) if !polled.revents().contains(PollFlags::IN) => {
+                    Some(Event::Unheard(run))
+                }
+                other => other,
+            };
         }
         Ok(())
     }
@@ -163,13 +170,11 @@ impl Spawner {
     fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Event)> {
         let runs = self.runs.iter().enumerate().filter_map(|(i, run)| Some((i, run.as_ref()?)));
         let of_runs = runs.flat_map(|(index, run)| {
+            let cord = run.cord.as_ref().map(|fd| (fd.as_fd(), Event::Cord(index)));
             let notice = run.listener.as_ref().map(|fd| (fd.as_fd(), Event::Notice(index)));
-            let always = [
-                (run.socket.as_fd(), Event::Ordered(index)),
-                (run.cord.as_fd(), Event::Cord(index)),
-            ];
+            let order = (run.socket.as_fd(), Event::Ordered(index));
             let exit = (run.pidfd.as_fd(), Event::Exited(index));
-            always.into_iter().chain(notice).chain([exit])
+            [order].into_iter().chain(cord).chain(notice).chain([exit])
         });
         [(self.control.as_fd(), Event::Control)].into_iter().chain(of_runs)
     }
@@ -212,7 +217,7 @@ impl Spawner {
             pid,
             pidfd,
             socket: fds.take(0).at(Step::Protocol)?,
-            cord,
+            cord: Some(cord),
             listener: None,
             begun,
             numbers: job.numbers,
@@ -260,7 +265,7 @@ impl Spawner {
             let line = line.as_c().at(Step::IdMap)?;
             process.write(file, line.to_bytes()).at(Step::IdMap)?;
         }
-        rustix::io::write(&run.cord, b"m").map(drop).at(Step::IdMap)
+        run.say(b"m").at(Step::IdMap)
     }
 
     fn end(&mut self, index: usize) {
@@ -274,7 +279,13 @@ impl Spawner {
         let Spawner { runs, host, namespaces, tree_mounts, proc, drop_groups, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
         let mut buffer = [0; MAX_REPORT];
-        let Ok(mut received) = chan::receive(&run.cord, &mut buffer) else { return run.kill() };
+        let Some(cord) = &run.cord else { return };
+        let Ok(mut received) = chan::receive(cord, &mut buffer) else { return run.kill() };
+        if received.length == 0 {
+            // Its init is on its way out.
+            run.cord = None;
+            return;
+        }
         let packet = buffer.get(..received.length).unwrap_or_default();
         match Report::read(packet) {
             Ok(Report::Built) => match received.fds.take(0) {
@@ -319,24 +330,21 @@ impl Spawner {
         }
     }
 
+    fn stop_listening(&mut self, index: usize) {
+        if let Some(Some(run)) = self.runs.get_mut(index) {
+            run.listener = None;
+        }
+    }
+
     /// Reaps a run's init, with which the whole run has ended, and tells hotcell.
     fn bury(&mut self, index: usize) {
         let Some(place) = self.runs.get_mut(index) else { return };
         let Some(mut run) = place.take() else { return };
-        let mut buffer = [0; MAX_REPORT];
         // What it said last may still lie in the cord.
-        while let Ok(length @ 1..) = rustix::net::recv(
-            &run.cord,
-            &mut buffer[..],
-            rustix::net::RecvFlags::DONTWAIT,
-        )
-        .map(|(_, length)| length)
-        {
-            match Report::read(buffer.get(..length).unwrap_or_default()) {
-                Ok(Report::Ended(ended)) => {
-                    run.ended = Ended { blocked: run.ended.blocked, ..ended };
-                }
-                Ok(Report::Failed(failure)) => tell(&run.socket, &Report::Failed(failure), None),
+        while let Some(report) = run.last_words() {
+            match report {
+                Report::Ended(ended) => run.ended = Ended { blocked: run.ended.blocked, ..ended },
+                Report::Failed(_) => tell(&run.socket, &report, None),
                 _ => {}
             }
         }
@@ -361,7 +369,7 @@ fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected
         other => other?,
     };
     let micros = Micros { build, attest: micros_since(attest_begun) };
-    rustix::io::write(&run.cord, b"g").at(Step::Protocol)?;
+    run.say(b"g").at(Step::Protocol)?;
     tell(&run.socket, &Report::Released(seen, micros), None);
     Ok(())
 }
@@ -371,6 +379,19 @@ impl Run {
     fn kill(&self) {
         // The only way this fails is that it has ended already.
         if rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).is_err() {}
+    }
+
+    fn say(&self, word: &[u8; 1]) -> rustix::io::Result<()> {
+        rustix::io::write(self.cord.as_ref().ok_or(Errno::PIPE)?, word).map(drop)
+    }
+
+    /// Something that the cell said and nobody has heard yet.
+    fn last_words(&self) -> Option<Report> {
+        let mut buffer = [0; MAX_REPORT];
+        let cord = self.cord.as_ref()?;
+        let (_, length) =
+            rustix::net::recv(cord, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT).ok()?;
+        Report::read(buffer.get(..length)?).ok()
     }
 
     fn fail(&self, failure: Failed) {

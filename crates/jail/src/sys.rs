@@ -98,7 +98,9 @@ pub(crate) fn clone(flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned> 
     let size = size_of::<nr::clone_args>();
     // SAFETY: `args` is a whole clone_args and `pidfd` is writable; both outlive the call. Without
     // CLONE_VM the child has its own copy of the stack, so returning in it is sound.
-    let pid = unsafe { call(nr::__NR_clone3, [(&raw const args).expose_provenance(), size, 0, 0, 0, 0]) }?;
+    let pid = unsafe {
+        call(nr::__NR_clone3, [(&raw const args).expose_provenance(), size, 0, 0, 0, 0])
+    }?;
     match Pid::from_raw(pid as i32) {
         None => Ok(Cloned::Child),
         // SAFETY: the kernel has just stored a descriptor there that nobody else owns.
@@ -330,7 +332,8 @@ pub(crate) fn wait_for(pid: Pid) -> Result<u32> {
 
 fn wait4(which: c_int) -> Result<(Pid, u32)> {
     let mut status: c_int = 0;
-    let args = [which as usize, (&raw mut status).expose_provenance(), nr::__WALL as usize, 0, 0, 0];
+    let args =
+        [which as usize, (&raw mut status).expose_provenance(), nr::__WALL as usize, 0, 0, 0];
     // SAFETY: `status` is writable for the length of the call; no rusage is asked for.
     let pid = unsafe { call(nr::__NR_wait4, args) }?;
     Pid::from_raw(pid as i32).map(|pid| (pid, status as u32)).ok_or(Errno::CHILD)

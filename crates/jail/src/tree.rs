@@ -142,7 +142,8 @@ fn proc_attributes() -> MountAttrFlags {
 
 /// Swaps the roots in place and detaches the old one with everything in it.
 fn pivot(root: &OwnedFd) -> rustix::io::Result<()> {
-    let old = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let old =
+        rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::process::fchdir(root)?;
     rustix::process::pivot_root(c".", c".")?;
     rustix::process::fchdir(&old)?;
@@ -164,17 +165,19 @@ pub(crate) fn writable(size: u64, inodes: u64) -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let mut digits = [0; DECIMAL];
     rustix::mount::fsconfig_set_string(context.as_fd(), c"size", decimal(size, &mut digits)?)?;
-    rustix::mount::fsconfig_set_string(context.as_fd(), c"nr_inodes", decimal(inodes, &mut digits)?)?;
+    rustix::mount::fsconfig_set_string(
+        context.as_fd(),
+        c"nr_inodes",
+        decimal(inodes, &mut digits)?,
+    )?;
     rustix::mount::fsconfig_set_string(context.as_fd(), c"mode", c"700")?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let cell = mount_of(&context, attributes)?;
     attach(&cell, CWD, place::CELL)?;
-    for (name, at, mode) in [
-        (c"work", place::WORK, 0o755),
-        (c"tmp", place::TMP, 0o1777),
-        (c"shm", place::SHM, 0o1777),
-    ] {
+    for (name, at, mode) in
+        [(c"work", place::WORK, 0o755), (c"tmp", place::TMP, 0o1777), (c"shm", place::SHM, 0o1777)]
+    {
         rustix::fs::mkdirat(&cell, name, Mode::from_raw_mode(mode))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = rustix::mount::open_tree(&cell, name, flags)?;
@@ -210,4 +213,3 @@ fn decimal(value: u64, buffer: &mut [u8; DECIMAL]) -> rustix::io::Result<&CStr> 
     let text = buffer.get(start..).ok_or(Errno::OVERFLOW)?;
     CStr::from_bytes_with_nul(text).map_err(|_| Errno::INVAL)
 }
-

@@ -411,8 +411,7 @@ impl JobParts<'_> {
         w.u32(MAGIC);
         w.u32(n.outer_uid);
         w.u32(n.outer_gid);
-        for value in
-            [n.disk_bytes, n.files, n.open_files, n.data_bytes, n.processes, n.cpu_seconds]
+        for value in [n.disk_bytes, n.files, n.open_files, n.data_bytes, n.processes, n.cpu_seconds]
         {
             w.u64(value);
         }
@@ -745,10 +744,7 @@ impl Report {
         let report = match r.u8()? {
             0 => Report::Ready(Ready { landlock_abi: r.u32()?, mounts: r.u32()? }),
             1 => Report::Built,
-            2 => Report::Released(
-                read_seen(&mut r)?,
-                Micros { build: r.u32()?, attest: r.u32()? },
-            ),
+            2 => Report::Released(read_seen(&mut r)?, Micros { build: r.u32()?, attest: r.u32()? }),
             3 => Report::Failed(Failed {
                 step: Step::from_u8(r.u8()?)?,
                 errno: r.u32()? as i32,

@@ -215,8 +215,9 @@ fn store(
     }
     let mut file =
         File::from(rustix::fs::openat(target, beside, flags, Mode::from_raw_mode(mode))?);
-    let stored = copy_and_hash(&mut source, &mut file)
-        .and_then(|sha256| Ok(rustix::fs::renameat(target, beside, target, name).map(|()| sha256)?));
+    let stored = copy_and_hash(&mut source, &mut file).and_then(|sha256| {
+        Ok(rustix::fs::renameat(target, beside, target, name).map(|()| sha256)?)
+    });
     if stored.is_err() {
         // The first error is the one that counts.
         rustix::fs::unlinkat(target, beside, AtFlags::empty()).ok();

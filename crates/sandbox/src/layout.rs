@@ -133,9 +133,10 @@ impl Layout {
         self.items.iter().any(|item| match item {
             Item::Dir(_) => false,
             Item::BindDir(at) => path.starts_with(as_path(at)),
-            Item::Link { at, .. } | Item::File { at, .. } | Item::BindFile(at) | Item::Device(at) => {
-                path == as_path(at)
-            }
+            Item::Link { at, .. }
+            | Item::File { at, .. }
+            | Item::BindFile(at)
+            | Item::Device(at) => path == as_path(at),
         })
     }
 
@@ -187,8 +188,7 @@ fn c_string(text: &OsStr) -> Option<CString> {
 /// Whether a path can be shown at all: absolute, in normal form, and not as wide as a root or a home.
 pub(crate) fn can_be_shared(path: &Path) -> bool {
     let depth = path.components().count();
-    let normal =
-        path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+    let normal = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
     path.is_absolute() && normal && depth >= 3
 }
 

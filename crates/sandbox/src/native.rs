@@ -122,11 +122,11 @@ impl Sandbox {
 
     fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
         let of_cgroups = self.cgroups.as_ref().map(Cgroups::keep_alive_fds);
-        let of_cgroups = of_cgroups.transpose().map_err(|e| StartError::Spawn(io::Error::other(e)))?;
+        let of_cgroups =
+            of_cgroups.transpose().map_err(|e| StartError::Spawn(io::Error::other(e)))?;
         let of_cgroups = of_cgroups.unwrap_or_default();
         let of_ids = self.ids.as_ref().map(IdPool::lock);
-        let kept: Vec<BorrowedFd<'_>> =
-            of_cgroups.iter().map(AsFd::as_fd).chain(of_ids).collect();
+        let kept: Vec<BorrowedFd<'_>> = of_cgroups.iter().map(AsFd::as_fd).chain(of_ids).collect();
         Launcher::start(setup, layout, &kept)
     }
 }

@@ -471,4 +471,3 @@ fn blocked(ended: &Ended) -> Vec<BlockedSyscall> {
         })
         .collect()
 }
-

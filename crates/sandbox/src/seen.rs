@@ -30,10 +30,9 @@ fn report(layer: Layer, seen: &Seen, context: &Context) -> LayerReport {
         Layer::IpcNamespace => namespace(ipc),
         Layer::UtsNamespace => namespace(uts),
         Layer::CgroupNamespace => namespace(cgroup),
-        Layer::Root => (
-            seen.mounts > 0,
-            format!("{} mounts, {} writable", seen.mounts, seen.writable_mounts),
-        ),
+        Layer::Root => {
+            (seen.mounts > 0, format!("{} mounts, {} writable", seen.mounts, seen.writable_mounts))
+        }
         Layer::Proc => (seen.proc_mounted, "its own processes only, read-only".into()),
         Layer::Landlock => (seen.landlock_denied, format!("ABI {}", context.landlock_abi)),
         Layer::Seccomp => (

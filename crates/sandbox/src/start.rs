@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers,
-    Report, Seen, Step,
+    Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers, Report, Seen,
+    Step,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
@@ -128,7 +128,8 @@ fn describe_one(input: &Input) -> Result<Described, Refusal> {
         fix: "give a regular file under a plain name".into(),
     };
     let bytes = input.name.as_bytes();
-    let plain = !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && bytes.len() <= 255;
+    let plain =
+        !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && bytes.len() <= 255;
     let name = CString::new(bytes).ok().filter(|_| plain);
     let name = name.ok_or_else(|| invalid("its name is not one path component"))?;
     let metadata = input.file.metadata().map_err(internal("looking at an input"))?;
@@ -226,9 +227,8 @@ impl Described {
 }
 
 fn environment(job: &Job) -> Vec<Vec<u8>> {
-    let join = |(key, value): (&OsString, &OsString)| {
-        [key.as_bytes(), b"=", value.as_bytes()].concat()
-    };
+    let join =
+        |(key, value): (&OsString, &OsString)| [key.as_bytes(), b"=", value.as_bytes()].concat();
     job.env.iter().map(join).collect()
 }
 
