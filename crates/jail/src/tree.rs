@@ -87,7 +87,8 @@ fn make(root: &OwnedFd, entry: Entry<'_>) -> rustix::io::Result<()> {
         #[cfg(feature = "holes")]
         Entry::Hole { from, at } => {
             make_dir(root, at)?;
-            attach(&view(from)?, root.as_fd(), relative(at)?)
+            // Without what is mounted below: the new root is already mounted over the old.
+            attach(&view(from, OpenTreeFlags::empty())?, root.as_fd(), relative(at)?)
         }
     }
 }
@@ -113,16 +114,14 @@ fn make_file(root: &OwnedFd, at: &CStr, content: &[u8]) -> rustix::io::Result<()
 }
 
 fn bind(root: &OwnedFd, from: &CStr, at: &CStr, device: bool) -> rustix::io::Result<()> {
-    let mount = view(from)?;
+    let mount = view(from, OpenTreeFlags::AT_RECURSIVE)?;
     sys::restrict_mount(&mount, device)?;
     attach(&mount, root.as_fd(), relative(at)?)
 }
 
-/// A copy of the host's mounts at and below a path.
-fn view(from: &CStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
+/// A copy of the host's mount at a path, and of those below it if `extra` says so.
+fn view(from: &CStr, extra: OpenTreeFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | extra;
     rustix::mount::open_tree(CWD, from, flags)
 }
 

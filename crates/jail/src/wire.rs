@@ -534,6 +534,8 @@ pub mod hole {
     pub const RLIMITS: u32 = 1 << 10;
     pub const DESCRIPTORS: u32 = 1 << 11;
     pub const DUMPABLE: u32 = 1 << 12;
+    /// The tree has a hole, so that its mounts are not as they have to be.
+    pub const ROOT: u32 = 1 << 13;
 }
 
 /// Where something failed. Each has a name for people in `hotcell-sandbox`.

@@ -26,6 +26,16 @@ pub struct Job {
     pub inputs: Vec<Input>,
     pub limits: Limits,
     pub profile: Profile,
+    #[cfg(feature = "holes")]
+    pub holes: Holes,
+}
+
+#[cfg(feature = "holes")]
+impl Job {
+    pub(crate) fn seeing_the_host(mut self) -> Job {
+        self.holes.layers |= hotcell_jail::wire::hole::ROOT;
+        self
+    }
 }
 
 /// A program with everything that its start needs to see.
@@ -56,6 +66,21 @@ pub struct Input {
     /// One path component.
     pub name: OsString,
     pub file: File,
+}
+
+/// Walls to leave out, for tests that show what each of them stops. Exists only with the feature
+/// `holes`, which is never on in what is shipped.
+#[cfg(feature = "holes")]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Holes {
+    /// Bits of [`hotcell_jail::wire::hole`].
+    pub layers: u32,
+    /// Every system call is allowed.
+    pub seccomp: bool,
+    /// The run's id outside is hotcell's own.
+    pub own_id: bool,
+    /// No cgroup.
+    pub cgroup: bool,
 }
 
 /// Where output goes while it appears. Chunks are already bounded by the output limit.

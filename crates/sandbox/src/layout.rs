@@ -57,11 +57,22 @@ const FILES: [(&str, &str); 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     Dir(CString),
-    Link { at: CString, to: CString },
-    File { at: CString, content: &'static str },
+    Link {
+        at: CString,
+        to: CString,
+    },
+    File {
+        at: CString,
+        content: &'static str,
+    },
     BindDir(CString),
     BindFile(CString),
     Device(CString),
+    #[cfg(feature = "holes")]
+    Hole {
+        from: CString,
+        at: CString,
+    },
 }
 
 /// The tree of a launcher.
@@ -98,6 +109,13 @@ impl Layout {
             layout.share(path);
         }
         layout
+    }
+
+    /// Shows the host's whole tree at `/host`, as it is: what the root keeps away.
+    #[cfg(feature = "holes")]
+    pub(crate) fn with_host(mut self) -> Layout {
+        self.items.push(Item::Hole { from: c"/".into(), at: c"/host".into() });
+        self
     }
 
     /// Shows a path of the host at the same place, unless it is not there or already shown.
@@ -137,6 +155,8 @@ impl Layout {
             | Item::File { at, .. }
             | Item::BindFile(at)
             | Item::Device(at) => path == as_path(at),
+            #[cfg(feature = "holes")]
+            Item::Hole { .. } => false,
         })
     }
 
@@ -151,6 +171,8 @@ impl Layout {
                 Item::BindDir(at) => Entry::BindDir { from: at, at },
                 Item::BindFile(at) => Entry::BindFile { from: at, at },
                 Item::Device(at) => Entry::Device { from: at, at },
+                #[cfg(feature = "holes")]
+                Item::Hole { from, at } => Entry::Hole { from, at },
             };
             entry.write(writer);
         }
@@ -165,6 +187,8 @@ impl Layout {
             | Item::BindDir(at)
             | Item::BindFile(at)
             | Item::Device(at) => as_path(at),
+            #[cfg(feature = "holes")]
+            Item::Hole { at, .. } => as_path(at),
         })
     }
 }

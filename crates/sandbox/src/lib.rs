@@ -19,6 +19,10 @@ mod start;
 mod steps;
 mod streams;
 
+#[cfg(feature = "holes")]
+pub use hotcell_jail::wire::hole;
+#[cfg(feature = "holes")]
+pub use job::Holes;
 pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin};
 pub use native::Sandbox;
 pub use running::{Handle, Running};

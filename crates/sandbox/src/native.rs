@@ -27,6 +27,8 @@ pub struct Sandbox {
     cgroups: Option<Cgroups>,
     ids: Option<IdPool>,
     state: Mutex<State>,
+    #[cfg(feature = "holes")]
+    host_visible: bool,
 }
 
 /// What is found out, or made, when it is first needed.
@@ -74,7 +76,20 @@ impl Sandbox {
         found.check(settings.minimum)?;
         let setup = Setup { user_namespace: !root, proc: true, bare: false };
         let state = State { setup, found, bases: HashMap::new() };
-        Ok(Sandbox { minimum: settings.minimum, cgroups, ids, state: Mutex::new(state) })
+        Ok(Sandbox {
+            minimum: settings.minimum,
+            cgroups,
+            ids,
+            state: Mutex::new(state),
+            #[cfg(feature = "holes")]
+            host_visible: false,
+        })
+    }
+
+    /// A sandbox whose runs have the host's tree at `/host`, writable as far as their id goes.
+    #[cfg(feature = "holes")]
+    pub fn open_with_host(settings: &Settings) -> Result<Sandbox, Refusal> {
+        Ok(Sandbox { host_visible: true, ..Sandbox::open(settings)? })
     }
 
     /// The level as far as it is known: the first job may find that the host gives less.
@@ -85,6 +100,8 @@ impl Sandbox {
     /// Builds the jail, reads back every layer, and lets the program go.
     pub fn start(&self, job: Job) -> Result<Running, Refusal> {
         let begun = Instant::now();
+        #[cfg(feature = "holes")]
+        let job = if self.host_visible { job.seeing_the_host() } else { job };
         for path in &job.command.read_only {
             check_shared(path)?;
         }
@@ -105,6 +122,8 @@ impl Sandbox {
             return Ok((Arc::clone(base), state.found.level));
         }
         let layout = Layout::new(read_only);
+        #[cfg(feature = "holes")]
+        let layout = if self.host_visible { layout.with_host() } else { layout };
         let launcher = match self.launcher(state.setup, &layout) {
             Err(StartError::Step(Failed { step: Step::ProcMount, errno, .. })) => {
                 state.found.without_proc(errno);
