@@ -17,6 +17,8 @@ pub const MAX_INPUTS: usize = 128;
 pub const MAX_CGROUPS: usize = 8;
 /// Most different blocked system calls that are counted for one run.
 pub const MAX_BLOCKED: usize = 16;
+/// Longest name of a cgroup.
+pub const MAX_NAME: usize = 64;
 /// Checked first, so that a launcher of another build is refused and never misread.
 pub const MAGIC: u32 = 0x6863_0001;
 
@@ -231,27 +233,42 @@ pub struct Setup {
     pub bare: bool,
 }
 
-impl Setup {
+/// The fixed part of a setup packet. Descriptors of the packet, in order: hotcell's own directory in
+/// each cgroup hierarchy, then others that are only held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing<'a> {
+    pub setup: Setup,
+    /// Name of hotcell's own directory in every cgroup hierarchy.
+    pub cgroup_name: &'a CStr,
+    /// In how many hierarchies there is one.
+    pub cgroups: u32,
+}
+
+impl<'a> Standing<'a> {
     /// The fixed part; entries follow, `entries` of them.
     pub fn write(&self, entries: u32, w: &mut Writer<'_>) {
         w.u32(MAGIC);
-        w.u8(self.user_namespace.into());
-        w.u8(self.proc.into());
-        w.u8(self.bare.into());
+        w.u8(self.setup.user_namespace.into());
+        w.u8(self.setup.proc.into());
+        w.u8(self.setup.bare.into());
+        w.text(self.cgroup_name.to_bytes());
+        w.u32(self.cgroups);
         w.u32(entries);
     }
 
-    /// The fixed part and a reader that stands before the first of the entries.
-    pub fn read(packet: &[u8]) -> Result<(Setup, Entries<'_>), Malformed> {
+    /// The fixed part, and the entries.
+    pub fn read(packet: &'a [u8]) -> Result<(Standing<'a>, Entries<'a>), Malformed> {
         let mut r = Reader::new(packet);
         if r.u32()? != MAGIC {
             return Err(Malformed);
         }
         let setup = Setup { user_namespace: r.flag()?, proc: r.flag()?, bare: r.flag()? };
+        let cgroup_name = r.text()?;
+        let cgroups = r.count(MAX_CGROUPS)? as u32;
         let left = r.count(MAX_ENTRIES)?;
         let entries = Entries { reader: r, left };
         entries.clone().check()?;
-        Ok((setup, entries))
+        Ok((Standing { setup, cgroup_name, cgroups }, entries))
     }
 }
 
@@ -303,12 +320,27 @@ impl Entrance {
     }
 }
 
-/// Numbers of a job.
+/// What a cell is made with. A cell takes one job, perhaps long after it was made. Descriptors of the
+/// packet, in order: the run's socket, then the cgroup's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
+pub struct Order<'a> {
     /// Id of the run outside, in the launcher's user namespace.
     pub outer_uid: u32,
     pub outer_gid: u32,
+    pub limits: Limits,
+    pub entrance: Entrance,
+    /// How the path of the run's cgroup ends, as `/proc/PID/cgroup` shows it.
+    pub cgroup_name: &'a [u8],
+    /// A loopback interface that is up, and TCP as far as Landlock goes.
+    pub loopback: bool,
+    /// Layers to leave out, for the positive controls of the escape tests.
+    #[cfg(feature = "holes")]
+    pub holes: u32,
+}
+
+/// Limits that the launcher sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
     pub disk_bytes: u64,
     pub files: u64,
     pub open_files: u64,
@@ -316,6 +348,73 @@ pub struct Numbers {
     pub data_bytes: u64,
     pub processes: u64,
     pub cpu_seconds: u64,
+}
+
+impl<'a> Order<'a> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        let l = &self.limits;
+        w.u32(MAGIC);
+        w.u32(self.outer_uid);
+        w.u32(self.outer_gid);
+        for value in [l.disk_bytes, l.files, l.open_files, l.data_bytes, l.processes, l.cpu_seconds]
+        {
+            w.u64(value);
+        }
+        w.u8(self.entrance.born.into());
+        w.u8(self.entrance.joins);
+        w.bytes(self.cgroup_name);
+        w.u8(self.loopback.into());
+        #[cfg(feature = "holes")]
+        w.u32(self.holes);
+    }
+
+    pub fn read(packet: &'a [u8]) -> Result<Order<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if r.u32()? != MAGIC {
+            return Err(Malformed);
+        }
+        let (outer_uid, outer_gid) = (r.u32()?, r.u32()?);
+        let limits = Limits {
+            disk_bytes: r.u64()?,
+            files: r.u64()?,
+            open_files: r.u64()?,
+            data_bytes: r.u64()?,
+            processes: r.u64()?,
+            cpu_seconds: r.u64()?,
+        };
+        let order = Order {
+            outer_uid,
+            outer_gid,
+            limits,
+            entrance: Entrance { born: r.flag()?, joins: r.u8()? },
+            cgroup_name: r.bytes()?,
+            loopback: r.flag()?,
+            #[cfg(feature = "holes")]
+            holes: r.u32()?,
+        };
+        r.end()?;
+        if order.entrance.descriptors() > MAX_CGROUPS || order.cgroup_name.len() > MAX_NAME {
+            return Err(Malformed);
+        }
+        Ok(order)
+    }
+
+    /// How many descriptors must come with it.
+    pub fn descriptors(&self) -> usize {
+        1 + self.entrance.descriptors()
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(feature = "holes")]
+    pub fn leaves_out(&self, hole: u32) -> bool {
+        self.holes & hole != 0
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(not(feature = "holes"))]
+    pub const fn leaves_out(&self, _hole: u32) -> bool {
+        false
+    }
 }
 
 /// One input file: its descriptor comes with the job, in the same order.
@@ -364,63 +463,36 @@ fn read_input<'a>(r: &mut Reader<'a>) -> Result<InputFile<'a>, Malformed> {
     Ok(InputFile { name: r.text()?, bytes: r.u64()?, modified: r.u64()?, executable: r.flag()? })
 }
 
-/// A run, as the launcher reads it. Descriptors of the packet, in order: the run's socket, stdin,
-/// stdout, stderr, the cgroup's, the inputs'.
+/// A job, as its cell reads it. Descriptors of the packet, in order: stdin, stdout, stderr, the inputs'.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
-    pub numbers: Numbers,
-    pub entrance: Entrance,
-    /// The last component of the run's cgroup, to be found in `/proc/PID/cgroup`.
-    pub cgroup_name: &'a [u8],
     /// Classic BPF, as `struct sock_filter`.
     pub filter: &'a [u8],
     /// The secret that the strict profile asks for in an argument that the call does not have; zero
     /// where executing is free.
     pub exec_key: u64,
-    /// A loopback interface that is up, and TCP as far as Landlock goes.
-    pub loopback: bool,
     pub program: &'a CStr,
     pub args: Strings<'a>,
     pub env: Strings<'a>,
     pub inputs: InputFiles<'a>,
-    /// Layers to leave out, for the positive controls of the escape tests.
-    #[cfg(feature = "holes")]
-    pub holes: u32,
 }
 
-/// A run, as hotcell writes it.
+/// A job, as hotcell writes it.
 #[derive(Debug)]
 pub struct JobParts<'a> {
-    pub numbers: Numbers,
-    pub entrance: Entrance,
-    pub cgroup_name: &'a [u8],
     pub filter: &'a [u8],
     pub exec_key: u64,
-    pub loopback: bool,
     pub program: &'a [u8],
     pub args: &'a [&'a [u8]],
     pub env: &'a [&'a [u8]],
     pub inputs: &'a [InputFile<'a>],
-    #[cfg(feature = "holes")]
-    pub holes: u32,
 }
 
 impl JobParts<'_> {
     pub fn write(&self, w: &mut Writer<'_>) {
-        let n = &self.numbers;
         w.u32(MAGIC);
-        w.u32(n.outer_uid);
-        w.u32(n.outer_gid);
-        for value in [n.disk_bytes, n.files, n.open_files, n.data_bytes, n.processes, n.cpu_seconds]
-        {
-            w.u64(value);
-        }
-        w.u8(self.entrance.born.into());
-        w.u8(self.entrance.joins);
-        w.bytes(self.cgroup_name);
         w.bytes(self.filter);
         w.u64(self.exec_key);
-        w.u8(self.loopback.into());
         w.text(self.program);
         for strings in [self.args, self.env] {
             w.u32(strings.len() as u32);
@@ -435,8 +507,6 @@ impl JobParts<'_> {
             w.u64(input.modified);
             w.u8(input.executable.into());
         }
-        #[cfg(feature = "holes")]
-        w.u32(self.holes);
     }
 }
 
@@ -446,24 +516,8 @@ impl<'a> Job<'a> {
         if r.u32()? != MAGIC {
             return Err(Malformed);
         }
-        let numbers = Numbers {
-            outer_uid: r.u32()?,
-            outer_gid: r.u32()?,
-            disk_bytes: r.u64()?,
-            files: r.u64()?,
-            open_files: r.u64()?,
-            data_bytes: r.u64()?,
-            processes: r.u64()?,
-            cpu_seconds: r.u64()?,
-        };
-        let entrance = Entrance { born: r.flag()?, joins: r.u8()? };
-        if entrance.descriptors() > MAX_CGROUPS {
-            return Err(Malformed);
-        }
-        let cgroup_name = r.bytes()?;
         let filter = r.bytes()?;
         let exec_key = r.u64()?;
-        let loopback = r.flag()?;
         let program = r.text()?;
         let args = read_strings(&mut r)?;
         let env = read_strings(&mut r)?;
@@ -472,40 +526,13 @@ impl<'a> Job<'a> {
         for _ in 0..left {
             read_input(&mut r)?;
         }
-        #[cfg(feature = "holes")]
-        let holes = r.u32()?;
         r.end()?;
-        Ok(Job {
-            numbers,
-            entrance,
-            cgroup_name,
-            filter,
-            exec_key,
-            loopback,
-            program,
-            args,
-            env,
-            inputs,
-            #[cfg(feature = "holes")]
-            holes,
-        })
+        Ok(Job { filter, exec_key, program, args, env, inputs })
     }
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        4 + self.entrance.descriptors() + self.inputs.left
-    }
-
-    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
-    #[cfg(feature = "holes")]
-    pub fn leaves_out(&self, hole: u32) -> bool {
-        self.holes & hole != 0
-    }
-
-    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
-    #[cfg(not(feature = "holes"))]
-    pub const fn leaves_out(&self, _hole: u32) -> bool {
-        false
+        3 + self.inputs.left
     }
 }
 

@@ -1,8 +1,9 @@
 //! The native backend: finds what the host gives, and starts jobs.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,9 +11,10 @@ use std::time::Instant;
 use hotcell_jail::wire::{Failed, Setup, Step};
 use hotcell_types::{Layer, Level};
 
+use crate::cell::Spares;
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
-use crate::launcher::{Launcher, StartError};
+use crate::launcher::{Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
 use crate::{Job, Refusal, Settings, start, steps};
@@ -51,6 +53,8 @@ struct Found {
 /// A launcher with the tree that it built.
 #[derive(Debug)]
 pub(crate) struct Base {
+    /// Ends before its launcher.
+    pub(crate) spares: Spares,
     pub(crate) launcher: Launcher,
     pub(crate) layout: Layout,
 }
@@ -134,18 +138,23 @@ impl Sandbox {
             other => other,
         };
         let launcher = launcher.map_err(|error| start_refusal(error, &layout))?;
-        let base = Arc::new(Base { launcher, layout });
+        let base = Arc::new(Base { spares: Spares::default(), launcher, layout });
         state.bases.insert(read_only.to_vec(), Arc::clone(&base));
         Ok((base, state.found.level))
     }
 
     fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
-        let of_cgroups = self.cgroups.as_ref().map(Cgroups::keep_alive_fds);
-        let of_cgroups =
-            of_cgroups.transpose().map_err(|e| StartError::Spawn(io::Error::other(e)))?;
-        let of_cgroups = of_cgroups.unwrap_or_default();
-        let of_ids = self.ids.as_ref().map(IdPool::lock);
-        let kept: Vec<BorrowedFd<'_>> = of_cgroups.iter().map(AsFd::as_fd).chain(of_ids).collect();
+        let (mut dirs, mut name) = (Vec::new(), CString::default());
+        if let Some(cgroups) = &self.cgroups {
+            let failed = |error| StartError::Spawn(io::Error::other(error));
+            dirs = cgroups.keep_alive_fds().map_err(failed)?;
+            name = CString::new(cgroups.name().map_err(failed)?).unwrap_or_default();
+        }
+        let kept = Kept {
+            cgroups: dirs.iter().map(AsFd::as_fd).collect(),
+            cgroup_name: &name,
+            others: self.ids.iter().map(IdPool::lock).collect(),
+        };
         Launcher::start(setup, layout, &kept)
     }
 }
