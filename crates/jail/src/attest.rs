@@ -188,3 +188,40 @@ fn closed_on_exec(process: &Process, number: u64, buffer: &mut [u8]) -> rustix::
     let flags = proc::field(text, b"flags:").and_then(proc::octal).unwrap_or(0);
     Ok(flags & O_CLOEXEC != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ids_count_only_when_all_four_are_the_same() {
+        for (line, id) in [
+            (&b"Uid:\t1000\t1000\t1000\t1000\n"[..], Some(1000)),
+            (b"Uid:\t1000\t1000\t0\t1000\n", None),
+            (b"Uid:\t\n", None),
+            (b"Uid:\t-1\t-1\t-1\t-1\n", None),
+            (b"Gid:\t1\t1\t1\t1\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(same_ids(line, b"Uid:").ok(), id, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_supplementary_group_other_than_the_runs_own_is_seen() {
+        assert!(groups_are(b"Groups:\t \n", 7));
+        assert!(groups_are(b"Groups:\t7 \n", 7));
+        assert!(!groups_are(b"Groups:\t7 27 \n", 7));
+        assert!(!groups_are(b"Groups:\tx\n", 7));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            same_ids(&text, b"Uid:").ok();
+            groups_are(&text, 1);
+        }
+    }
+}
