@@ -60,13 +60,15 @@ fn writable(abi: u32) -> u64 {
 }
 
 impl Rules {
-    /// Opens the paths of the tree, which is the root by now.
-    pub(crate) fn of<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Done<Rules> {
+    /// Opens the paths of the tree, which is the root by now; or, without one, those of the host.
+    pub(crate) fn of<'a>(entries: impl Iterator<Item = Entry<'a>>, bare: bool) -> Done<Rules> {
         let abi =
             sys::landlock_abi().ok_or_else(|| failed(Step::LandlockRuleset, Errno::NOSYS, 0))?;
         let mut rules = Rules { abi, list: [const { None }; MAX_RULES], count: 0 };
-        // Listing is harmless: everything in the tree was put there by us.
-        rules.add(c"/", READ_DIR)?;
+        if !bare {
+            // Listing is harmless: everything in the tree was put there by us.
+            rules.add(c"/", READ_DIR)?;
+        }
         for entry in entries {
             match entry {
                 Entry::Dir(_) | Entry::Link { .. } => {}
@@ -102,15 +104,20 @@ impl Rules {
     }
 }
 
-/// Adds the run's own mounts, in their place by now.
-pub(crate) fn allow_own_places(ruleset: BorrowedFd<'_>, abi: u32, proc: bool) -> Done {
-    let places = [place::WORK, place::TMP, place::SHM].map(|place| (place, writable(abi)));
-    let proc = proc.then_some((place::PROC, READ_FILE | READ_DIR));
-    for (path, access) in places.into_iter().chain(proc) {
-        let fd = open(path).at(Step::Landlock)?;
-        sys::landlock_allow(ruleset, fd, access).at(Step::Landlock)?;
+/// Adds the run's own places in its file system.
+pub(crate) fn allow_places(ruleset: BorrowedFd<'_>, abi: u32, cell: BorrowedFd<'_>) -> Done {
+    for name in place::NAMES {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(cell, name, flags, Mode::empty()).at(Step::Landlock)?;
+        sys::landlock_allow(ruleset, fd, writable(abi)).at(Step::Landlock)?;
     }
     Ok(())
+}
+
+/// Adds the run's own /proc.
+pub(crate) fn allow_proc(ruleset: BorrowedFd<'_>) -> Done {
+    let fd = open(place::PROC).at(Step::Landlock)?;
+    sys::landlock_allow(ruleset, fd, READ_FILE | READ_DIR).at(Step::Landlock)
 }
 
 fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {

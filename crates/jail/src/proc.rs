@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
+use rustix::process::Pid;
 
 /// Largest file that is read: a mountinfo of some hundred mounts.
 pub(crate) const MAX_FILE: usize = 48 * 1024;
@@ -74,6 +75,18 @@ impl HostProc {
         let pid = field(info, b"Pid:").and_then(number).ok_or(Errno::SRCH)?;
         let path = Path::of(format_args!("{pid}"))?;
         self.process(path.as_c()?, pid)
+    }
+
+    /// This process's children, in its own pid namespace, which is the host's where this is asked.
+    pub(crate) fn own_children<'b>(
+        &self,
+        buffer: &'b mut [u8],
+    ) -> Result<impl Iterator<Item = Pid> + use<'b>> {
+        let own = rustix::process::getpid().as_raw_pid();
+        let path = Path::of(format_args!("self/task/{own}/children"))?;
+        let text = read_at(&self.dir, path.as_c()?, buffer)?;
+        let pids = words(text).filter_map(number).filter_map(|pid| i32::try_from(pid).ok());
+        Ok(pids.filter_map(Pid::from_raw))
     }
 
     fn process(&self, name: &core::ffi::CStr, pid: u64) -> Result<Process> {

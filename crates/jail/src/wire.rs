@@ -333,6 +333,9 @@ pub struct Order<'a> {
     pub cgroup_name: &'a [u8],
     /// A loopback interface that is up, and TCP as far as Landlock goes.
     pub loopback: bool,
+    /// Without a mount namespace, the run's places are a directory of the host, whose descriptor comes
+    /// last.
+    pub brings_places: bool,
     /// Layers to leave out, for the positive controls of the escape tests.
     #[cfg(feature = "holes")]
     pub holes: u32,
@@ -364,6 +367,7 @@ impl<'a> Order<'a> {
         w.u8(self.entrance.joins);
         w.bytes(self.cgroup_name);
         w.u8(self.loopback.into());
+        w.u8(self.brings_places.into());
         #[cfg(feature = "holes")]
         w.u32(self.holes);
     }
@@ -389,6 +393,7 @@ impl<'a> Order<'a> {
             entrance: Entrance { born: r.flag()?, joins: r.u8()? },
             cgroup_name: r.bytes()?,
             loopback: r.flag()?,
+            brings_places: r.flag()?,
             #[cfg(feature = "holes")]
             holes: r.u32()?,
         };
@@ -401,7 +406,7 @@ impl<'a> Order<'a> {
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        1 + self.entrance.descriptors()
+        1 + self.entrance.descriptors() + usize::from(self.brings_places)
     }
 
     /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
@@ -907,6 +912,7 @@ mod tests {
             entrance: Entrance::default(),
             cgroup_name: b"",
             loopback: false,
+            brings_places: false,
             #[cfg(feature = "holes")]
             holes: 0,
         };

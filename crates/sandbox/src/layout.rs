@@ -111,6 +111,15 @@ impl Layout {
         layout
     }
 
+    /// The same paths where there is no tree to build: what may be read of the host's own.
+    pub(crate) fn bare(read_only: &[PathBuf]) -> Layout {
+        let mut layout = Layout::new(read_only);
+        layout
+            .items
+            .retain(|item| matches!(item, Item::BindDir(_) | Item::BindFile(_) | Item::Device(_)));
+        layout
+    }
+
     /// Shows the host's whole tree at `/host`, as it is: what the root keeps away.
     #[cfg(feature = "holes")]
     pub(crate) fn with_host(mut self) -> Layout {

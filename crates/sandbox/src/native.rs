@@ -18,7 +18,7 @@ use crate::ids::IdPool;
 use crate::launcher::{Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
-use crate::{Job, Refusal, Settings, start, steps};
+use crate::{Job, Refusal, Settings, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
@@ -27,6 +27,7 @@ const ID_DIR: &str = "/run/hotcell";
 #[derive(Debug)]
 pub struct Sandbox {
     minimum: Level,
+    home: PathBuf,
     cgroups: Option<Cgroups>,
     ids: Option<IdPool>,
     state: Mutex<State>,
@@ -64,6 +65,9 @@ pub(crate) struct Base {
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) level: Level,
+    /// Without namespaces.
+    pub(crate) bare: bool,
+    pub(crate) home: &'a Path,
     pub(crate) cgroups: Option<&'a Cgroups>,
     pub(crate) ids: Option<&'a IdPool>,
     pub(crate) base: Arc<Base>,
@@ -83,6 +87,7 @@ impl Sandbox {
         let state = State { setup, found, bases: HashMap::new() };
         Ok(Sandbox {
             minimum: settings.minimum,
+            home: settings.home.clone(),
             cgroups,
             ids,
             state: Mutex::new(state),
@@ -111,8 +116,15 @@ impl Sandbox {
             check_shared(path)?;
         }
         let (base, level) = self.base(&job.command.read_only)?;
-        let parts =
-            Parts { level, cgroups: self.cgroups.as_ref(), ids: self.ids.as_ref(), base, begun };
+        let parts = Parts {
+            level,
+            bare: level == Level::LandlockOnly,
+            home: &self.home,
+            cgroups: self.cgroups.as_ref(),
+            ids: self.ids.as_ref(),
+            base,
+            begun,
+        };
         start::start(&parts, job)
     }
 
@@ -126,22 +138,34 @@ impl Sandbox {
         if let Some(base) = state.bases.get(read_only) {
             return Ok((Arc::clone(base), state.found.level));
         }
+        let base = loop {
+            let layout = self.layout(state.setup, read_only);
+            match self.launcher(state.setup, &layout) {
+                Ok(launcher) => break Base { spares: Spares::default(), launcher, layout },
+                // The host gives less than it seemed to: once more at the next lower level, if that
+                // is accepted.
+                Err(StartError::Step(failed)) if state.lower(failed) => {
+                    state.found.check(self.minimum)?;
+                    if state.setup.bare {
+                        places::sweep(&self.home);
+                    }
+                }
+                Err(error) => return Err(start_refusal(error, &layout)),
+            }
+        };
+        let base = Arc::new(base);
+        state.bases.insert(read_only.to_vec(), Arc::clone(&base));
+        Ok((base, state.found.level))
+    }
+
+    fn layout(&self, setup: Setup, read_only: &[PathBuf]) -> Layout {
+        if setup.bare {
+            return Layout::bare(read_only);
+        }
         let layout = Layout::new(read_only);
         #[cfg(feature = "holes")]
         let layout = if self.host_visible { layout.with_host() } else { layout };
-        let launcher = match self.launcher(state.setup, &layout) {
-            Err(StartError::Step(Failed { step: Step::ProcMount, errno, .. })) => {
-                state.found.without_proc(errno);
-                state.found.check(self.minimum)?;
-                state.setup.proc = false;
-                self.launcher(state.setup, &layout)
-            }
-            other => other,
-        };
-        let launcher = launcher.map_err(|error| start_refusal(error, &layout))?;
-        let base = Arc::new(Base { spares: Spares::default(), launcher, layout });
-        state.bases.insert(read_only.to_vec(), Arc::clone(&base));
-        Ok((base, state.found.level))
+        layout
     }
 
     fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
@@ -157,6 +181,32 @@ impl Sandbox {
             others: self.ids.iter().map(IdPool::lock).collect(),
         };
         Launcher::start(setup, layout, &kept)
+    }
+}
+
+impl State {
+    /// Goes down to the level at which a failed step is not needed. `false` when there is none.
+    fn lower(&mut self, failed: Failed) -> bool {
+        match failed.step {
+            Step::ProcMount if self.setup.proc => {
+                self.found.without_proc(failed.errno);
+                self.setup.proc = false;
+                true
+            }
+            Step::UserNamespace
+            | Step::IdMap
+            | Step::Namespaces
+            | Step::Propagation
+            | Step::RootMount
+            | Step::Pivot
+                if !self.setup.bare =>
+            {
+                self.found.without_namespaces(failed);
+                self.setup = Setup { user_namespace: false, proc: false, bare: true };
+                true
+            }
+            _ => false,
+        }
     }
 }
 
@@ -243,6 +293,13 @@ impl Found {
         let fix = "in a container, start it so that /proc is not masked \
                    (`--security-opt systempaths=unconfined`)";
         self.lower(Level::NoProc, why, fix.to_owned());
+    }
+
+    fn without_namespaces(&mut self, failed: Failed) {
+        let error = io::Error::from_raw_os_error(failed.errno);
+        let why = format!("{} is not allowed: {error}", steps::doing(failed.step));
+        let fix = "`hotcell doctor` names what forbids it and the command that allows it";
+        self.lower(Level::LandlockOnly, why, fix.to_owned());
     }
 
     fn check(&self, minimum: Level) -> Result<(), Refusal> {

@@ -22,6 +22,7 @@ use crate::cgroup::{Cgroup, CgroupError, Stats};
 use crate::collect::{self, Collected, Placed};
 use crate::ids::Id;
 use crate::native::Base;
+use crate::places::Places;
 use crate::start::next_report;
 use crate::streams::{Feed, Stream, Wants};
 use crate::{Refusal, Sink, seccomp};
@@ -46,6 +47,8 @@ pub struct Running {
     pub(crate) stderr: Stream,
     pub(crate) feed: Option<Feed>,
     pub(crate) shared: Arc<Shared>,
+    /// Removed when the run's files were collected.
+    pub(crate) places: Option<Places>,
     #[expect(dead_code, reason = "held until nothing of the run is left")]
     pub(crate) id: Option<Id>,
     pub(crate) limits: Limits,
@@ -359,6 +362,10 @@ impl Running {
 
     /// Which limits of the writable places were reached.
     fn full_places(&self) -> Vec<Limit> {
+        // A directory of the host has the host's limits.
+        if self.places.is_some() {
+            return Vec::new();
+        }
         let Ok(usage) = rustix::fs::fstatvfs(&self.cell) else { return Vec::new() };
         let mut full = Vec::new();
         if usage.f_bavail == 0 {

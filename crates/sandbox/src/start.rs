@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,11 +23,14 @@ use rustix::io::Errno;
 use crate::cell::{Cell, Kind, cgroup_refusal};
 use crate::collect::Placed;
 use crate::ids::Id;
+use crate::lang::WORK_DIR;
 use crate::native::Parts;
+use crate::places::Places;
 use crate::running::{Running, Shared};
+use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
-use crate::{Input, Job, Refusal, seccomp, steps};
+use crate::{Input, Job, Refusal, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -106,6 +110,7 @@ fn running(
         base: Arc::clone(&parts.base),
         socket: cell.socket,
         cell: built.cell,
+        places: cell.places,
         id: cell.id,
         limits: job.limits,
         level: parts.level,
@@ -173,12 +178,14 @@ fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(
         why: "there is no filter for this processor".into(),
         fix: "use a 64-bit x86 or ARM machine".into(),
     })?;
-    let filter = seccomp::filter(job.profile, arch, exec_key);
+    let around = if cell.places.is_some() { Around::Host } else { Around::Namespaces };
+    let filter = seccomp::filter(job.profile, around, arch, exec_key);
     #[cfg(feature = "holes")]
     let filter = if job.holes.seccomp { ALLOW_ALL.to_vec() } else { filter };
-    let env = environment(job);
+    let env = environment(job, cell.places.as_ref());
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
-    let args: Vec<&[u8]> = job.command.args.iter().map(|arg| arg.as_bytes()).collect();
+    let args = arguments(job, cell.places.as_ref());
+    let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
     let wire = JobParts {
         filter: &filter,
@@ -220,10 +227,26 @@ impl Described {
     }
 }
 
-fn environment(job: &Job) -> Vec<Vec<u8>> {
-    let join =
-        |(key, value): (&OsString, &OsString)| [key.as_bytes(), b"=", value.as_bytes()].concat();
-    job.env.iter().map(join).collect()
+/// The environment as strings. Where the run's places are a directory of the host, their names are
+/// the host's.
+fn environment(job: &Job, places: Option<&Places>) -> Vec<Vec<u8>> {
+    let mut env = job.env.clone();
+    if let Some(places) = places {
+        for key in ["HOME", "TMPDIR"] {
+            env.insert(key.into(), places.path("tmp").into());
+        }
+    }
+    env.iter().map(|(key, value)| [key.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+}
+
+/// The arguments; those that name a file in the working directory name it where that is.
+fn arguments(job: &Job, places: Option<&Places>) -> Vec<OsString> {
+    let Some(places) = places else { return job.command.args.clone() };
+    let localise = |arg: &OsString| match Path::new(arg).strip_prefix(WORK_DIR) {
+        Ok(name) => places.path("work").join(name).into(),
+        Err(_) => arg.clone(),
+    };
+    job.command.args.iter().map(localise).collect()
 }
 
 fn random_key() -> io::Result<NonZeroU64> {
