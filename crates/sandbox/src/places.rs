@@ -178,7 +178,7 @@ mod tests {
         std::fs::create_dir_all(work.join("a/b/c")).unwrap();
         std::fs::write(work.join("a/b/c/file"), "x").unwrap();
         std::fs::write(work.join("a/.up-1"), "x").unwrap();
-        std::fs::set_permissions(work.join("a/b"), PermissionsExt::from_mode(0)).unwrap();
+        std::fs::set_permissions(work.join("a/b"), PermissionsExt::from_mode(0o000)).unwrap();
         drop(places);
         assert_eq!(std::fs::read_dir(home.path().join("run")).unwrap().count(), 0);
         assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept");
