@@ -15,13 +15,16 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::cell::Spares;
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
-use crate::launcher::{Kept, Launcher, StartError};
+use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
 use crate::{Job, Refusal, Settings, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
+
+/// Most launchers that one job tries: there are that many levels to go down.
+const MOST_TRIES: u32 = 5;
 
 /// What this process keeps to run jobs: launchers, the cgroup, the id pool.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct Sandbox {
 struct State {
     setup: Setup,
     found: Found,
+    /// A launcher without a tree yet.
+    idle: Option<Idle>,
     /// One launcher for each set of paths that runs can see.
     bases: HashMap<Vec<PathBuf>, Arc<Base>>,
 }
@@ -78,13 +83,15 @@ impl Sandbox {
     /// Finds what this host gives; fails closed below `settings.minimum`. What needs the launcher is
     /// found out with the first job, in the same way.
     pub fn open(settings: &Settings) -> Result<Sandbox, Refusal> {
+        // It comes up while the rest is found out.
+        let idle = Idle::execute().ok();
         let powers = Powers::of_this_process();
         let mut found = Found::everything();
         let ids = if powers.gives_ids { found.take_ids() } else { found.without_ids() };
         let cgroups = found.take_cgroups();
         found.check(settings.minimum)?;
         let setup = Setup { user_namespace: !powers.administers, proc: true, bare: false };
-        let state = State { setup, found, bases: HashMap::new() };
+        let state = State { setup, found, idle, bases: HashMap::new() };
         Ok(Sandbox {
             minimum: settings.minimum,
             home: settings.home.clone(),
@@ -115,17 +122,50 @@ impl Sandbox {
         for path in &job.command.read_only {
             check_shared(path)?;
         }
-        let (base, level) = self.base(&job.command.read_only)?;
-        let parts = Parts {
-            level,
-            bare: level == Level::LandlockOnly,
-            home: &self.home,
-            cgroups: self.cgroups.as_ref(),
-            ids: self.ids.as_ref(),
-            base,
-            begun,
-        };
-        start::start(&parts, job)
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (base, level) = self.base(&job.command.read_only)?;
+            let parts = Parts {
+                level,
+                bare: level == Level::LandlockOnly,
+                home: &self.home,
+                cgroups: self.cgroups.as_ref(),
+                ids: self.ids.as_ref(),
+                base: Arc::clone(&base),
+                begun,
+            };
+            match start::give(&parts, &job) {
+                Ok(given) => return start::run(&parts, job, given),
+                // Nothing of the job has run: where the launcher is to blame, another may do better.
+                Err(refusal) => self.replace(&base, tries, refusal)?,
+            }
+        }
+    }
+
+    /// After a failed start: makes way for another launcher where that helps, or gives the reason why
+    /// not.
+    fn replace(&self, base: &Arc<Base>, tries: u32, refusal: Refusal) -> Result<(), Refusal> {
+        let mut state = self.state();
+        match base.launcher.ready() {
+            Ok(_) if base.launcher.is_gone() && tries <= 1 => state.forget(base),
+            Ok(_) => return Err(refusal),
+            // The host gives less than it seemed to: once more at a lower level, if that is accepted.
+            Err(StartError::Step(failed)) if state.lower(*failed) => {
+                state.found.check(self.minimum)?;
+                state.forget(base);
+            }
+            // Another job found that out first.
+            Err(StartError::Step(_)) if state.forgot(base) && tries <= MOST_TRIES => {}
+            Err(error) => {
+                state.forget(base);
+                return Err(start_refusal(error, &base.layout));
+            }
+        }
+        if state.setup.bare {
+            places::sweep(&self.home);
+        }
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -138,22 +178,11 @@ impl Sandbox {
         if let Some(base) = state.bases.get(read_only) {
             return Ok((Arc::clone(base), state.found.level));
         }
-        let base = loop {
-            let layout = self.layout(state.setup, read_only);
-            match self.launcher(state.setup, &layout) {
-                Ok(launcher) => break Base { spares: Spares::default(), launcher, layout },
-                // The host gives less than it seemed to: once more at the next lower level, if that
-                // is accepted.
-                Err(StartError::Step(failed)) if state.lower(failed) => {
-                    state.found.check(self.minimum)?;
-                    if state.setup.bare {
-                        places::sweep(&self.home);
-                    }
-                }
-                Err(error) => return Err(start_refusal(error, &layout)),
-            }
-        };
-        let base = Arc::new(base);
+        let layout = self.layout(state.setup, read_only);
+        let idle = state.idle.take();
+        let launcher = self.launcher(idle, state.setup, &layout);
+        let launcher = launcher.map_err(|error| start_refusal(&error, &layout))?;
+        let base = Arc::new(Base { spares: Spares::default(), launcher, layout });
         state.bases.insert(read_only.to_vec(), Arc::clone(&base));
         Ok((base, state.found.level))
     }
@@ -168,7 +197,13 @@ impl Sandbox {
         layout
     }
 
-    fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
+    /// A launcher that builds the tree. It need not be ready yet.
+    fn launcher(
+        &self,
+        idle: Option<Idle>,
+        setup: Setup,
+        layout: &Layout,
+    ) -> Result<Launcher, StartError> {
         let (mut dirs, mut name) = (Vec::new(), CString::default());
         if let Some(cgroups) = &self.cgroups {
             let failed = |error| StartError::Spawn(io::Error::other(error));
@@ -180,11 +215,23 @@ impl Sandbox {
             cgroup_name: &name,
             others: self.ids.iter().map(IdPool::lock).collect(),
         };
-        Launcher::start(setup, layout, &kept)
+        let idle = match idle {
+            Some(idle) => idle,
+            None => Idle::execute().map_err(StartError::Spawn)?,
+        };
+        idle.set_up(setup, layout, &kept)
     }
 }
 
 impl State {
+    fn forget(&mut self, base: &Arc<Base>) {
+        self.bases.retain(|_, known| !Arc::ptr_eq(known, base));
+    }
+
+    fn forgot(&self, base: &Arc<Base>) -> bool {
+        !self.bases.values().any(|known| Arc::ptr_eq(known, base))
+    }
+
     /// Goes down to the level at which a failed step is not needed. `false` when there is none.
     fn lower(&mut self, failed: Failed) -> bool {
         match failed.step {
@@ -314,17 +361,18 @@ impl Found {
     }
 }
 
-fn start_refusal(error: StartError, layout: &Layout) -> Refusal {
+fn start_refusal(error: &StartError, layout: &Layout) -> Refusal {
     match error {
-        StartError::Step(failed) => steps::refusal(failed, layout),
+        StartError::Step(failed) => steps::refusal(*failed, layout),
         StartError::Spawn(error) => Refusal::Layer {
             layer: Layer::Root,
             why: format!("the launcher cannot be executed: {error}"),
             fix: "allow execution from memory: `sysctl vm.memfd_noexec=0`".to_owned(),
         },
-        StartError::Silent(source) => {
-            Refusal::Internal { doing: "starting the launcher".to_owned(), source }
-        }
+        StartError::Silent(error) => Refusal::Internal {
+            doing: format!("starting the launcher: {error}"),
+            source: io::Error::new(error.kind(), "the launcher did not come up"),
+        },
     }
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Report, Seen, Step,
-    Writer,
+    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Ready, Report, Seen,
+    Step, Writer,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
@@ -57,50 +57,48 @@ struct Described {
     executable: bool,
 }
 
-/// Builds the jail and lets the program go.
-pub(crate) fn start(parts: &Parts<'_>, job: Job) -> Result<Running, Refusal> {
-    let inputs = describe(&job.inputs)?;
-    let kind = Kind::of(&job);
-    let waiting = parts.base.spares.take(kind);
-    let ready = match waiting.map(|cell| give(cell, parts, &job, &inputs)) {
-        Some(Ok(ready)) => ready,
-        // The waiting cell was lost; nothing of the job has run, so that another can take it.
-        Some(Err(Refusal::Internal { .. })) | None => {
-            give(Cell::order(parts, kind)?, parts, &job, &inputs)?
-        }
-        Some(Err(refusal)) => return Err(refusal),
-    };
-    parts.base.spares.replenish(parts, kind);
-    running(parts, job, &inputs, ready)
-}
-
 /// A cell whose program was let go.
 #[derive(Debug)]
-struct Given {
+pub(crate) struct Given {
     cell: Cell,
     pipes: Ours,
     built: Built,
     layers: Vec<LayerReport>,
+    inputs: Vec<Described>,
+}
+
+/// Builds the jail around a job, or takes one that waits, and lets the program go.
+pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    let kind = Kind::of(job);
+    if let Some(cell) = parts.base.spares.take(kind) {
+        match give_to(cell, parts, job) {
+            // The waiting cell was lost; nothing of the job has run, so that another can take it.
+            Err(Refusal::Internal { .. }) => {}
+            other => return other,
+        }
+    }
+    give_to(Cell::order(parts, kind)?, parts, job)
 }
 
 /// Gives a cell its job and waits until every layer was read back.
-fn give(cell: Cell, parts: &Parts<'_>, job: &Job, inputs: &[Described]) -> Result<Given, Refusal> {
+fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    let inputs = describe(&job.inputs)?;
     let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    send(&cell, job, inputs, &pipes)?;
+    send(&cell, job, &inputs, &pipes)?;
     drop(pipes.theirs);
+    let ready = parts.base.launcher.ready().map_err(|_| {
+        internal("waiting for the launcher, which did not come up")(io::ErrorKind::Other.into())
+    })?;
     let built = await_release(&cell.socket, parts, job)?;
-    let layers = read_layers(parts, job, &built.seen, &cell)?;
-    Ok(Given { cell, pipes: pipes.ours, built, layers })
+    let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
+    Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
 }
 
-fn running(
-    parts: &Parts<'_>,
-    job: Job,
-    inputs: &[Described],
-    given: Given,
-) -> Result<Running, Refusal> {
-    let Given { cell, pipes, built, layers } = given;
+/// The run of a program that was let go; a cell for the next one like it is made meanwhile.
+pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
+    parts.base.spares.replenish(parts, Kind::of(&job));
+    let Given { cell, pipes, built, layers, inputs } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     Ok(Running {
         stdout: Stream::new(pipes.stdout, most),
@@ -116,7 +114,7 @@ fn running(
         level: parts.level,
         layers,
         note: job.command.note,
-        placed: placed(inputs),
+        placed: placed(&inputs),
         begun: parts.begun,
         released: built.released,
         micros: built.micros,
@@ -350,6 +348,7 @@ fn read_layers(
     job: &Job,
     seen: &Seen,
     cell: &Cell,
+    ready: Ready,
 ) -> Result<Vec<LayerReport>, Refusal> {
     let of_cgroup = match &cell.cgroup {
         Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
@@ -364,7 +363,7 @@ fn read_layers(
     let of_cgroup = of_cgroup.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text)));
     let context = Context {
         level: parts.level,
-        landlock_abi: parts.base.launcher.ready.landlock_abi,
+        landlock_abi: ready.landlock_abi,
         profile: job.profile,
         cgroup: of_cgroup.collect(),
         unique_id: cell.id.is_some(),
