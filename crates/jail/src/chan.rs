@@ -59,6 +59,15 @@ pub struct Received {
 
 /// Receives one packet. A closed peer is a packet of no bytes; a cut one is an error.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
+    match receive_once(&socket, buffer) {
+        // A peer that ended with something unread resets the connection, once; what it had said before
+        // comes after that.
+        Err(Errno::CONNRESET) => receive_once(&socket, buffer),
+        other => other,
+    }
+}
+
+fn receive_once(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -126,6 +135,17 @@ mod tests {
         let (a, b) = pair();
         send(&a, b"too large", &[a.as_fd()]).unwrap();
         assert_eq!(receive(&b, &mut [0; 4]).unwrap_err(), Errno::MSGSIZE);
+    }
+
+    #[test]
+    fn what_a_peer_said_before_it_ended_with_something_unread_is_heard() {
+        let (a, b) = pair();
+        send(&a, b"unread", &[]).unwrap();
+        send(&b, b"last words", &[]).unwrap();
+        drop(b);
+        let mut buffer = [0; 16];
+        assert_eq!(receive(&a, &mut buffer).unwrap().length, 10);
+        assert_eq!(receive(&a, &mut buffer).unwrap().length, 0);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use hotcell_jail::chan;
 use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::layout::Layout;
@@ -105,12 +104,8 @@ impl Launcher {
     fn hear(&self) -> Result<Ready, StartError> {
         let mut answer = [0; chan::MAX_REPORT];
         let control = self.idle.control().map_err(StartError::Silent)?;
-        // One that ends with orders still unread resets the connection; what it said comes after that.
-        let received = match chan::receive(control, &mut answer) {
-            Err(Errno::CONNRESET) => chan::receive(control, &mut answer),
-            other => other,
-        };
-        let received = received.map_err(|e| StartError::Silent(e.into()))?;
+        let received =
+            chan::receive(control, &mut answer).map_err(|e| StartError::Silent(e.into()))?;
         match Report::read(answer.get(..received.length).unwrap_or_default()) {
             Ok(Report::Ready(ready)) => Ok(ready),
             Ok(Report::Failed(failed)) => Err(StartError::Step(failed)),
