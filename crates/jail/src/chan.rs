@@ -94,17 +94,28 @@ pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) ->
     let mut buffer = [0; MAX_REPORT];
     let mut writer = Writer::new(&mut buffer);
     report.write(&mut writer);
-    send(socket, writer.finish().map_err(|_| Errno::MSGSIZE)?, fd.as_slice())
+    let packet = writer.finish().map_err(|_| Errno::MSGSIZE)?;
+    // A few small packets always fit; if they ever do not, nobody may be held up by that.
+    send_with(socket, packet, fd.as_slice(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 /// Sends one packet with its descriptors.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(socket, packet, fds, SendFlags::NOSIGNAL)
+}
+
+fn send_with(
+    socket: impl AsFd,
+    packet: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);
     }
-    sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
 }
 
 #[cfg(test)]

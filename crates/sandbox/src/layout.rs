@@ -14,15 +14,12 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 
 /// What programs need of /etc; all of it is public. Who the machine is, who its users are and how it is
 /// set up is not among it.
-const SHARED_ETC: [&str; 13] = [
+const SHARED_ETC: [&str; 10] = [
     "/etc/alternatives",
-    "/etc/ca-certificates",
     "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/localtime",
-    "/etc/magic",
     "/etc/mime.types",
-    "/etc/perl",
     "/etc/pki/tls/certs",
     "/etc/protocols",
     "/etc/services",
