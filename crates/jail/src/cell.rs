@@ -3,7 +3,7 @@
 //! until the end.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal};
@@ -32,6 +32,8 @@ mod slot {
 
 /// The name of every machine.
 const HOSTNAME: &[u8] = b"hotcell";
+/// What a kernel without one has.
+const DOMAIN_NAME: &[u8] = b"(none)";
 
 /// The last capability that a kernel may know; those it does not know are refused, which is the end
 /// of the list.
@@ -97,6 +99,7 @@ fn furnish(plan: &Plan<'_>) -> Done {
     }
     if !order.leaves_out(hole::UTS) {
         rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
+        rustix::system::setdomainname(DOMAIN_NAME).at(Step::Hostname)?;
     }
     if order.loopback {
         loopback().at(Step::Loopback)?;
@@ -263,6 +266,8 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
     }
     place_inputs(&job, &received.fds)?;
     let landlock_denied = sentinel_is_refused(plan.setup.bare);
+    // A program that is not there is told before anything counts as started.
+    rustix::fs::access(job.program, Access::EXEC_OK).at(Step::Program)?;
     keep_three(received.fds).at(Step::Descriptors)?;
     // Not before: a job may come with more descriptors than its program may open.
     if !order.leaves_out(hole::RLIMITS) {

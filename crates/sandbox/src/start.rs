@@ -85,12 +85,17 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     let inputs = describe(&job.inputs)?;
     let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    send(&cell, job, &inputs, &pipes)?;
+    let sent = send(&cell, job, &inputs, &pipes);
     drop(pipes.theirs);
     let ready = parts.base.launcher.ready().map_err(|_| {
         internal("waiting for the launcher, which did not come up")(io::ErrorKind::Other.into())
     })?;
-    let built = await_release(&cell.socket, parts, job)?;
+    let built = match (sent, await_release(&cell.socket, parts, job)) {
+        (Ok(()), built) => built?,
+        // A cell that could not be made has said why before it closed the socket.
+        (Err(Refusal::Internal { .. }), Err(why)) => return Err(why),
+        (Err(refusal), _) => return Err(refusal),
+    };
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
     Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
 }
@@ -113,6 +118,7 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         limits: job.limits,
         level: parts.level,
         layers,
+        program: job.command.program,
         note: job.command.note,
         placed: placed(&inputs),
         begun: parts.begun,
@@ -318,12 +324,18 @@ fn nonsense() -> Refusal {
 fn failure(failed: Failed, parts: &Parts<'_>, job: &Job) -> Refusal {
     let errno = Errno::from_raw_os_error(failed.errno);
     match failed.step {
-        Step::Program => Refusal::NotRunnable {
-            program: job.command.program.display().to_string(),
-            why: io::Error::from(errno).to_string(),
-        },
+        Step::Program => not_runnable(&job.command.program, failed),
+        Step::Busy => Refusal::Busy { running: failed.index },
         Step::Inputs => input_refusal(errno, failed.index as usize, job),
         _ => steps::refusal(failed, &parts.base.layout),
+    }
+}
+
+pub(crate) fn not_runnable(program: &Path, failed: Failed) -> Refusal {
+    let errno = Errno::from_raw_os_error(failed.errno);
+    Refusal::NotRunnable {
+        program: program.display().to_string(),
+        why: io::Error::from(errno).to_string(),
     }
 }
 
