@@ -11,6 +11,7 @@ use crate::cgroups;
 use crate::chan;
 use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
+use crate::orphans;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
 use crate::sys::{self, Cloned};
@@ -48,6 +49,7 @@ fn run() -> Done {
         own_user_namespace()?;
     }
     let namespaces = if setup.bare {
+        become_reaper()?;
         0
     } else {
         linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID
@@ -66,6 +68,11 @@ fn run() -> Done {
                 cgroups::thaw(&standing, &received.fds);
             }
             sys::wait_for(pid).map(drop).at(Step::Protocol)?;
+            if setup.bare {
+                // No namespace has ended them.
+                let host = HostProc::open().at(Step::HostProc)?;
+                orphans::end(&host, |_| false);
+            }
             // While hotcell lives it does this itself.
             if hotcell_is_gone {
                 cgroups::remove(&standing, &received.fds);
@@ -99,14 +106,18 @@ fn own_user_namespace() -> Done {
     Ok(())
 }
 
+/// Without a pid namespace: what runs leave behind comes back here.
+fn become_reaper() -> Done {
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)
+}
+
 /// The life of the spawner, in its own mount and pid namespace.
 fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
     if setup.bare {
-        // What a run leaves behind when its init is killed comes back here.
-        let own = rustix::process::getpid();
-        rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
+        become_reaper()?;
     } else {
         tree::enter(setup, entries.clone())?;
     }
