@@ -110,7 +110,6 @@ fn what_cannot_be_collected_is_said() {
 }
 
 #[test]
-#[ignore = "red: a file of mode 000 or 200 is skipped at the levels user and no-cgroup"]
 fn files_that_not_even_their_owner_can_read_are_collected() {
     both(|person| {
         let modes = ["000", "200"];
@@ -165,7 +164,6 @@ fn ctrl_c_ends_everything() {
 }
 
 #[test]
-#[ignore = "red: the launcher is in the terminal's process group, and dies of the same signal"]
 fn ctrl_c_at_a_terminal_ends_everything() {
     both(|person| {
         let mut command = person.command(&["run", "--", "sh", "-c", "echo up; sleep 1000"]);

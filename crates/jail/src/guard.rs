@@ -23,6 +23,9 @@ const CONTROL: u32 = 0;
 
 const FAILED: u8 = 70;
 
+/// The hard limit on open files that the launcher itself needs.
+const DESCRIPTORS_LEAST: u64 = 900;
+
 /// The Landlock ABI that keeps signals in. Without a pid namespace nothing else does.
 const SIGNALS_SINCE: u32 = 6;
 
@@ -89,6 +92,9 @@ fn clean() -> Done {
     rustix::process::umask(Mode::empty());
     // Cells put their descriptors at high numbers.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    if most.is_some_and(|most| most < DESCRIPTORS_LEAST) {
+        return Err(failed(Step::Rlimits, Errno::MFILE, DESCRIPTORS_LEAST as usize));
+    }
     let files = Rlimit { current: most, maximum: most };
     rustix::process::setrlimit(Resource::Nofile, files).at(Step::Rlimits)
 }

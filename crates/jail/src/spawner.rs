@@ -38,6 +38,8 @@ pub(crate) struct Spawner {
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
     pub(crate) setup: Setup,
+    /// Only who may set groups can drop them.
+    pub(crate) drops_groups: bool,
     runs: [Option<Run>; MAX_RUNS],
 }
 
@@ -105,8 +107,9 @@ impl Spawner {
         let namespaces = own.namespaces().at(Step::HostProc)?;
         // Without a tree of our own they are the host's, and say nothing about a run.
         let tree_mounts = if setup.bare { 0 } else { count_mounts(&own)? };
+        let drops_groups = !setup.bare && !setup.user_namespace && may_set_groups(&own);
         let runs = [const { None }; MAX_RUNS];
-        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, runs })
+        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, drops_groups, runs })
     }
 
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
@@ -230,7 +233,11 @@ impl Spawner {
         let place = self.runs.get_mut(free);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
-            run.fail(failure);
+            // A cell that ended meanwhile knows better why.
+            match run.last_words() {
+                Some(Report::Failed(reason)) => run.fail(reason),
+                _ => run.fail(failure),
+            }
         }
         Ok(())
     }
@@ -248,6 +255,7 @@ impl Spawner {
                 landlock_abi: self.rules.abi,
                 cord: cord.as_fd(),
                 setup: self.setup,
+                drops_groups: self.drops_groups,
             }),
         }
     }
@@ -284,7 +292,7 @@ impl Spawner {
 
     /// Takes what the cell says. Its end is told only when it has been reaped.
     fn hear(&mut self, index: usize) {
-        let Spawner { runs, host, namespaces, tree_mounts, setup, .. } = self;
+        let Spawner { runs, host, namespaces, tree_mounts, setup, drops_groups, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
         let mut buffer = [0; MAX_REPORT];
         let Some(cord) = &run.cord else { return };
@@ -306,6 +314,7 @@ impl Spawner {
                 let expected = Expected {
                     order: Order { cgroup_name: name.as_bytes(), ..run.order },
                     setup: *setup,
+                    drops_groups: *drops_groups,
                     namespaces: *namespaces,
                     tree_mounts: *tree_mounts,
                     landlock_denied,
@@ -363,6 +372,10 @@ impl Spawner {
         }
         tell(&run.socket, &Report::Ended(run.ended), None);
     }
+}
+
+fn may_set_groups(own: &Process) -> bool {
+    own.read(c"setgroups", &mut [0; 16]).is_ok_and(|word| word.trim_ascii() == b"allow")
 }
 
 fn count_mounts(own: &Process) -> Done<u32> {
