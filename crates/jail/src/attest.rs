@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::fail::{At, Done, require};
 use crate::place;
 use crate::proc::{self, HostProc, MAX_FILE, Path, Process};
-use crate::wire::{Entrance, Numbers, Seen, Step};
+use crate::wire::{Order, Seen, Step};
 
 /// Mounts that each run adds to the tree: the cell and its three places.
 const OWN_WRITABLE: u32 = 4;
@@ -19,9 +19,7 @@ const OWN_WRITABLE: u32 = 4;
 /// What must be seen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
-    pub(crate) numbers: &'a Numbers,
-    pub(crate) entrance: Entrance,
-    pub(crate) cgroup_name: &'a [u8],
+    pub(crate) order: Order<'a>,
     pub(crate) proc: bool,
     /// Supplementary groups were dropped; a user without privileges cannot.
     pub(crate) no_groups: bool,
@@ -59,7 +57,7 @@ fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     let text = process.read(c"status", buffer).at(Step::AttestStatus)?;
     seen.uid = same_ids(text, b"Uid:")?;
     seen.gid = same_ids(text, b"Gid:")?;
-    let ids = seen.uid == expected.numbers.outer_uid && seen.gid == expected.numbers.outer_gid;
+    let ids = seen.uid == expected.order.outer_uid && seen.gid == expected.order.outer_gid;
     require(ids, Step::AttestIds)?;
     require(!expected.no_groups || groups_are(text, seen.gid), Step::AttestIds)?;
     for set in [&b"CapInh:"[..], b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:"] {
@@ -121,12 +119,12 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
 }
 
 fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
-    let wanted = expected.entrance.descriptors() as u32;
+    let wanted = expected.order.entrance.descriptors() as u32;
     if wanted == 0 {
         return Ok(());
     }
     let text = process.read(c"cgroup", buffer).at(Step::AttestCgroup)?;
-    let name = expected.cgroup_name;
+    let name = expected.order.cgroup_name;
     require(!name.is_empty(), Step::AttestCgroup)?;
     for line in proc::lines(text) {
         let above = line.strip_suffix(name).unwrap_or_default();
@@ -142,10 +140,10 @@ fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
         let mut words = proc::words(line).map(proc::number);
         words.next() == Some(Some(value)) && words.next() == Some(Some(value))
     };
-    require(is(b"Max open files", expected.numbers.open_files), Step::AttestRlimits)?;
+    require(is(b"Max open files", expected.order.limits.open_files), Step::AttestRlimits)?;
     require(is(b"Max core file size", 0), Step::AttestRlimits)?;
-    require(is(b"Max file size", expected.numbers.disk_bytes), Step::AttestRlimits)?;
-    seen.open_files = expected.numbers.open_files;
+    require(is(b"Max file size", expected.order.limits.disk_bytes), Step::AttestRlimits)?;
+    seen.open_files = expected.order.limits.open_files;
     Ok(())
 }
 
@@ -161,7 +159,7 @@ fn session(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
     require(seen.own_session, Step::AttestSession)
 }
 
-/// Only 0, 1 and 2 stay open across the start of the program.
+/// Only 0, 1 and 2 stay open across the start of the program: the others close themselves.
 fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
     let dir = process.open_dir(c"fd").at(Step::AttestDescriptors)?;
     let mut space = [MaybeUninit::uninit(); 2048];
@@ -169,9 +167,11 @@ fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
     while let Some(entry) = entries.next() {
         let entry = entry.at(Step::AttestDescriptors)?;
         let Some(number) = proc::number(entry.file_name().to_bytes()) else { continue };
-        if !closed_on_exec(process, number, buffer).at(Step::AttestDescriptors)? {
-            require(number <= 2, Step::AttestDescriptors)?;
+        if number <= 2 {
             seen.descriptors += 1;
+        } else {
+            let closes = closed_on_exec(process, number, buffer).at(Step::AttestDescriptors)?;
+            require(closes, Step::AttestDescriptors)?;
         }
     }
     require(seen.descriptors == 3, Step::AttestDescriptors)
@@ -187,4 +187,41 @@ fn closed_on_exec(process: &Process, number: u64, buffer: &mut [u8]) -> rustix::
     };
     let flags = proc::field(text, b"flags:").and_then(proc::octal).unwrap_or(0);
     Ok(flags & O_CLOEXEC != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ids_count_only_when_all_four_are_the_same() {
+        for (line, id) in [
+            (&b"Uid:\t1000\t1000\t1000\t1000\n"[..], Some(1000)),
+            (b"Uid:\t1000\t1000\t0\t1000\n", None),
+            (b"Uid:\t\n", None),
+            (b"Uid:\t-1\t-1\t-1\t-1\n", None),
+            (b"Gid:\t1\t1\t1\t1\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(same_ids(line, b"Uid:").ok(), id, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_supplementary_group_other_than_the_runs_own_is_seen() {
+        assert!(groups_are(b"Groups:\t \n", 7));
+        assert!(groups_are(b"Groups:\t7 \n", 7));
+        assert!(!groups_are(b"Groups:\t7 27 \n", 7));
+        assert!(!groups_are(b"Groups:\tx\n", 7));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            same_ids(&text, b"Uid:").ok();
+            groups_are(&text, 1);
+        }
+    }
 }

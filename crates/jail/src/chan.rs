@@ -97,3 +97,41 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<
     }
     sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn packets_keep_their_bounds_and_their_descriptors() {
+        let (a, b) = pair();
+        send(&a, b"one", &[a.as_fd(), b.as_fd()]).unwrap();
+        send(&a, b"two", &[]).unwrap();
+        let mut buffer = [0; 16];
+        let mut one = receive(&b, &mut buffer).unwrap();
+        assert_eq!((&buffer[..one.length], one.fds.count()), (&b"one"[..], 2));
+        assert!(one.fds.take(0).is_ok() && one.fds.take(0).is_err());
+        let two = receive(&b, &mut buffer).unwrap();
+        assert_eq!((&buffer[..two.length], two.fds.count()), (&b"two"[..], 0));
+    }
+
+    #[test]
+    fn a_packet_larger_than_the_buffer_is_an_error_and_not_half_a_packet() {
+        let (a, b) = pair();
+        send(&a, b"too large", &[a.as_fd()]).unwrap();
+        assert_eq!(receive(&b, &mut [0; 4]).unwrap_err(), Errno::MSGSIZE);
+    }
+
+    #[test]
+    fn a_closed_peer_is_a_packet_of_no_bytes() {
+        let (a, b) = pair();
+        drop(a);
+        assert_eq!(receive(&b, &mut [0; 4]).unwrap().length, 0);
+    }
+}

@@ -7,14 +7,15 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal};
 
-use crate::chan::{self, Fds};
+use crate::cgroups;
+use crate::chan;
 use crate::fail::{At, Done};
 use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
 use crate::sys::{self, Cloned};
 use crate::tree;
-use crate::wire::{Entries, MAX_PACKET, Report, Setup, Step};
+use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
 
 /// hotcell gives its socket as standard input.
 const CONTROL: u32 = 0;
@@ -38,7 +39,8 @@ fn run() -> Done {
     let mut packet = [0; MAX_PACKET];
     let received = chan::receive(sys::at(CONTROL), &mut packet).at(Step::Protocol)?;
     let packet = packet.get(..received.length).unwrap_or_default();
-    let (setup, entries) = Setup::read(packet).at(Step::Protocol)?;
+    let (standing, entries) = Standing::read(packet).at(Step::Protocol)?;
+    let setup = standing.setup;
     if setup.user_namespace {
         own_user_namespace()?;
     }
@@ -52,9 +54,15 @@ fn run() -> Done {
             sys::exit(0)
         }
         Cloned::Parent { pid, pidfd } => {
-            watch(&pidfd).at(Step::Protocol)?;
+            let hotcell_is_gone = watch(&pidfd).at(Step::Protocol)?;
+            if hotcell_is_gone {
+                cgroups::thaw(&standing, &received.fds);
+            }
             sys::wait_for(pid).map(drop).at(Step::Protocol)?;
-            clean_up(&received.fds);
+            // While hotcell lives it does this itself.
+            if hotcell_is_gone {
+                cgroups::remove(&standing, &received.fds);
+            }
             Ok(())
         }
     }
@@ -95,28 +103,27 @@ fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     Spawner::new(control, host, rules, setup.proc, drop_groups)?.serve()
 }
 
-/// Returns when the spawner has ended, by itself or because hotcell is gone.
-fn watch(spawner: &OwnedFd) -> rustix::io::Result<()> {
-    let control = sys::at(CONTROL);
+/// Returns when the spawner has ended, or is about to because hotcell is gone, and tells whether it is.
+fn watch(spawner: &OwnedFd) -> rustix::io::Result<bool> {
     let mut fds = [
         PollFd::from_borrowed_fd(spawner.as_fd(), PollFlags::IN),
         // Never read here: only its end counts.
-        PollFd::from_borrowed_fd(control, PollFlags::empty()),
+        PollFd::from_borrowed_fd(sys::at(CONTROL), PollFlags::empty()),
     ];
     loop {
         match poll(&mut fds, None) {
             Err(Errno::INTR) => continue,
             other => other?,
         };
-        let [spawner_ended, hotcell_gone] = [&fds[0], &fds[1]].map(|fd| !fd.revents().is_empty());
+        let [spawner_ended, hotcell_gone] = fds.each_ref().map(|fd| !fd.revents().is_empty());
         if hotcell_gone {
-            return rustix::process::pidfd_send_signal(spawner, Signal::KILL);
+            return match rustix::process::pidfd_send_signal(spawner, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => Ok(true),
+                Err(errno) => Err(errno),
+            };
         }
         if spawner_ended {
-            return Ok(());
+            return Ok(false);
         }
     }
 }
-
-/// What hotcell would have removed. While it lives it does so itself, and finds nothing left here.
-fn clean_up(_kept: &Fds) {}

@@ -116,3 +116,30 @@ pub(crate) fn allow_own_places(ruleset: BorrowedFd<'_>, abi: u32, proc: bool) ->
 fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_abi_handles_all_that_it_knows_and_nothing_that_it_does_not() {
+        let bits = |abi, loopback| {
+            let attr = handled(abi, loopback);
+            (attr.access_fs.count_ones(), attr.access_net, attr.scoped)
+        };
+        assert_eq!(bits(1, false), (13, 0, 0));
+        assert_eq!(bits(2, false), (14, 0, 0));
+        assert_eq!(bits(3, false), (15, 0, 0));
+        assert_eq!(bits(4, false), (15, 0b11, 0));
+        assert_eq!(bits(5, false), (16, 0b11, 0));
+        assert_eq!(bits(6, false), (16, 0b11, 0b11));
+        assert_eq!(bits(6, true), (16, 0, 0b11));
+    }
+
+    #[test]
+    fn nobody_makes_or_drives_devices_in_writable_places() {
+        for abi in 1..10 {
+            assert_eq!(writable(abi) & (MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV), 0);
+        }
+    }
+}

@@ -9,6 +9,7 @@
 
 mod attest;
 mod cell;
+mod cgroups;
 pub mod chan;
 mod fail;
 pub mod guard;

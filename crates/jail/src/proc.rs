@@ -156,3 +156,42 @@ pub(crate) fn octal(digits: &[u8]) -> Option<u64> {
 pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_at_the_start_of_a_line_only() {
+        let text = b"Name:\tSeccomp: 0\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(field(text, b"Seccomp:"), Some(&b"2"[..]));
+        assert_eq!(field(text, b"NoNewPrivs:"), None);
+    }
+
+    #[test]
+    fn numbers_are_numbers_or_nothing() {
+        assert_eq!(number(b"12"), Some(12));
+        assert_eq!(octal(b"02100001"), Some(0o2_100_001));
+        assert_eq!(hexadecimal(b"000001fffeffffff"), Some(0x1ff_feff_ffff));
+        for bad in [&b""[..], b"-1", b"1 ", b"18446744073709551616", b"\xff"] {
+            assert_eq!(number(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_is_an_error() {
+        assert!(Path::of(format_args!("{}", "x".repeat(63))).is_ok());
+        assert!(Path::of(format_args!("{}", "x".repeat(64))).is_err());
+    }
+
+    #[test]
+    fn a_process_is_found_behind_its_pidfd_and_a_file_too_large_is_an_error() {
+        let host = HostProc::open().unwrap();
+        let pid = rustix::process::getpid();
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let process = host.behind(&pidfd).unwrap();
+        assert_eq!(process.pid, pid.as_raw_nonzero().get() as u64);
+        assert_eq!(process.namespaces().unwrap(), host.own().unwrap().namespaces().unwrap());
+        assert_eq!(process.read(c"status", &mut [0; 16]), Err(Errno::FBIG));
+    }
+}

@@ -16,15 +16,13 @@ use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::sys::{self, Cloned};
 use crate::wire::{
-    Blocked, Ended, Entrance, Failed, Job, MAX_PACKET, Micros, Numbers, Ready, Report, Step, hole,
+    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, MAX_PACKET, Micros, Order, Ready, Report, Step, hole,
 };
 
 /// Most runs at one time.
 const MAX_RUNS: usize = 96;
 /// Sources of events: the control socket, and four of each run.
 const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS;
-/// Longest name of a cgroup.
-const MAX_NAME: usize = 64;
 /// Reported calls that are answered one by one. Beyond that the listener is closed, and the kernel
 /// itself refuses: a program cannot keep the spawner busy.
 const MAX_REPORTED: u64 = 4096;
@@ -49,17 +47,17 @@ struct Run {
     pidfd: OwnedFd,
     /// To hotcell.
     socket: OwnedFd,
+    /// hotcell wants the end; nothing more is heard from it.
+    is_condemned: bool,
     /// To the cell, until it has nothing more to say.
     cord: Option<OwnedFd>,
     listener: Option<OwnedFd>,
+    /// When it was ordered, and from then on when it got its job.
     begun: Timespec,
-    numbers: Numbers,
-    entrance: Entrance,
+    order: Order<'static>,
     cgroup_name: Name,
     ended: Ended,
     reported: u64,
-    #[cfg(feature = "holes")]
-    holes: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +82,7 @@ impl Name {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Control,
-    /// hotcell spoke or went away: either way the run is to end.
+    /// hotcell sends the job, or wants the end, or has gone.
     Ordered(usize),
     Cord(usize),
     Notice(usize),
@@ -122,11 +120,11 @@ impl Spawner {
             for event in events.into_iter().map_while(|event| event) {
                 match event {
                     Event::Control => {
-                        if !self.take_job(&mut packet)? {
+                        if !self.take_order(&mut packet)? {
                             return Ok(());
                         }
                     }
-                    Event::Ordered(run) => self.end(run),
+                    Event::Ordered(run) => self.obey(run, &mut packet),
                     Event::Cord(run) => self.hear(run),
                     Event::Notice(run) => self.answer(run),
                     Event::Unheard(run) => self.stop_listening(run),
@@ -172,15 +170,15 @@ impl Spawner {
         let of_runs = runs.flat_map(|(index, run)| {
             let cord = run.cord.as_ref().map(|fd| (fd.as_fd(), Event::Cord(index)));
             let notice = run.listener.as_ref().map(|fd| (fd.as_fd(), Event::Notice(index)));
-            let order = (run.socket.as_fd(), Event::Ordered(index));
+            let order = (!run.is_condemned).then_some((run.socket.as_fd(), Event::Ordered(index)));
             let exit = (run.pidfd.as_fd(), Event::Exited(index));
-            [order].into_iter().chain(cord).chain(notice).chain([exit])
+            order.into_iter().chain(cord).chain(notice).chain([exit])
         });
         [(self.control.as_fd(), Event::Control)].into_iter().chain(of_runs)
     }
 
-    /// Takes a job from the control socket and starts it. `false` when hotcell has gone.
-    fn take_job(&mut self, packet: &mut [u8]) -> Done<bool> {
+    /// Takes an order from the control socket and makes its cell. `false` when hotcell has gone.
+    fn take_order(&mut self, packet: &mut [u8]) -> Done<bool> {
         let mut received = match chan::receive(&self.control, packet) {
             Ok(received) => received,
             // A packet that is too large is dropped with its descriptors; the run's socket closes,
@@ -192,7 +190,7 @@ impl Spawner {
             return Ok(false);
         }
         let packet = packet.get(..received.length).unwrap_or_default();
-        if let Err(failure) = self.start(packet, &mut received.fds)
+        if let Err(failure) = self.make_cell(packet, &mut received.fds)
             && let Ok(socket) = received.fds.get(0)
         {
             tell(socket, &Report::Failed(failure), None);
@@ -200,33 +198,31 @@ impl Spawner {
         Ok(true)
     }
 
-    fn start(&mut self, packet: &[u8], fds: &mut Fds) -> Done {
-        let job = Job::read(packet).at(Step::Protocol)?;
-        if fds.count() != job.descriptors() {
+    fn make_cell(&mut self, packet: &[u8], fds: &mut Fds) -> Done {
+        let order = Order::read(packet).at(Step::Protocol)?;
+        if fds.count() != order.descriptors() {
             return Err(failed(Step::Protocol, Errno::BADF, fds.count()));
         }
         let cgroup_name =
-            Name::of(job.cgroup_name).ok_or_else(|| failed(Step::Protocol, Errno::INVAL, 0))?;
+            Name::of(order.cgroup_name).ok_or_else(|| failed(Step::Protocol, Errno::INVAL, 0))?;
         let free = self.runs.iter().position(Option::is_none);
         let free = free.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_RUNS))?;
         let begun = clock_gettime(ClockId::Monotonic);
         let (cord, their_cord) = cord().at(Step::Clone)?;
-        let (pid, pidfd) = self.clone_cell(&job, fds, &their_cord)?;
+        let (pid, pidfd) = self.clone_cell(&order, fds, &their_cord)?;
         drop(their_cord);
         let run = Run {
             pid,
             pidfd,
             socket: fds.take(0).at(Step::Protocol)?,
+            is_condemned: false,
             cord: Some(cord),
             listener: None,
             begun,
-            numbers: job.numbers,
-            entrance: job.entrance,
+            order: Order { cgroup_name: &[], ..order },
             cgroup_name,
             ended: Ended::default(),
             reported: 0,
-            #[cfg(feature = "holes")]
-            holes: job.holes,
         };
         let mapped = self.map_ids(&run);
         let place = self.runs.get_mut(free);
@@ -237,14 +233,13 @@ impl Spawner {
         Ok(())
     }
 
-    fn clone_cell(&self, job: &Job<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
-        let into = job.entrance.born.then(|| fds.get(4)).transpose().at(Step::Protocol)?;
-        let flags = namespaces(job);
-        let ruleset = self.rules.ruleset(job.loopback)?;
-        match sys::clone(flags, into).at(Step::Clone)? {
+    fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
+        let into = order.entrance.born.then(|| fds.get(1)).transpose().at(Step::Protocol)?;
+        let ruleset = self.rules.ruleset(order.loopback)?;
+        match sys::clone(namespaces(order), into).at(Step::Clone)? {
             Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
             Cloned::Child => cell::live(&Plan {
-                job,
+                order,
                 fds,
                 ruleset: ruleset.as_fd(),
                 landlock_abi: self.rules.abi,
@@ -258,8 +253,7 @@ impl Spawner {
     /// Gives the run its one id, and lets its init go on.
     fn map_ids(&self, run: &Run) -> Done {
         let process = self.host.behind(&run.pidfd).at(Step::IdMap)?;
-        for (file, outer) in
-            [(c"uid_map", run.numbers.outer_uid), (c"gid_map", run.numbers.outer_gid)]
+        for (file, outer) in [(c"uid_map", run.order.outer_uid), (c"gid_map", run.order.outer_gid)]
         {
             let line = Path::of(format_args!("{INNER_ID} {outer} 1")).at(Step::IdMap)?;
             let line = line.as_c().at(Step::IdMap)?;
@@ -268,9 +262,21 @@ impl Spawner {
         run.say(b"m").at(Step::IdMap)
     }
 
-    fn end(&mut self, index: usize) {
-        if let Some(Some(run)) = self.runs.get_mut(index) {
-            run.kill();
+    /// Passes the job on to its cell. Anything else on a run's socket, its end included, ends the run.
+    fn obey(&mut self, index: usize, packet: &mut [u8]) {
+        let Some(Some(run)) = self.runs.get_mut(index) else { return };
+        match chan::receive(&run.socket, packet) {
+            Ok(received) if received.length > 1 => {
+                run.begun = clock_gettime(ClockId::Monotonic);
+                let packet = packet.get(..received.length).unwrap_or_default();
+                if let Err(failure) = run.pass_on(packet, &received.fds) {
+                    run.fail(failure);
+                }
+            }
+            _ => {
+                run.is_condemned = true;
+                run.kill();
+            }
         }
     }
 
@@ -295,9 +301,7 @@ impl Spawner {
             Ok(Report::Poised { landlock_denied }) => {
                 run.listener = received.fds.take(0).ok();
                 let expected = Expected {
-                    numbers: &run.numbers,
-                    entrance: run.entrance,
-                    cgroup_name: run.cgroup_name.as_bytes(),
+                    order: Order { cgroup_name: run.cgroup_name.as_bytes(), ..run.order },
                     proc: *proc,
                     no_groups: *drop_groups,
                     namespaces: *namespaces,
@@ -365,7 +369,7 @@ fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected
     let seen = match attest::attest(host, &pidfd, expected) {
         // Somebody asked for a hole and gets a run with one.
         #[cfg(feature = "holes")]
-        Err(_) if run.holes != 0 => crate::wire::Seen::default(),
+        Err(_) if run.order.holes != 0 => crate::wire::Seen::default(),
         other => other?,
     };
     let micros = Micros { build, attest: micros_since(attest_begun) };
@@ -379,6 +383,16 @@ impl Run {
     fn kill(&self) {
         // The only way this fails is that it has ended already.
         if rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).is_err() {}
+    }
+
+    fn pass_on(&self, packet: &[u8], fds: &Fds) -> Done {
+        let cord = self.cord.as_ref().ok_or_else(|| failed(Step::Protocol, Errno::PIPE, 0))?;
+        let mut borrowed = [cord.as_fd(); MAX_FDS];
+        for (index, place) in borrowed.iter_mut().enumerate().take(fds.count()) {
+            *place = fds.get(index).at(Step::Protocol)?;
+        }
+        let fds = borrowed.get(..fds.count()).unwrap_or_default();
+        chan::send(cord, packet, fds).at(Step::Protocol)
     }
 
     fn say(&self, word: &[u8; 1]) -> rustix::io::Result<()> {
@@ -412,7 +426,7 @@ impl Run {
 }
 
 /// The namespaces that a cell is born into.
-fn namespaces(job: &Job<'_>) -> u64 {
+fn namespaces(order: &Order<'_>) -> u64 {
     use linux_raw_sys::general as nr;
     let always = nr::CLONE_NEWUSER | nr::CLONE_NEWNS;
     let left_out = [
@@ -422,10 +436,10 @@ fn namespaces(job: &Job<'_>) -> u64 {
         (nr::CLONE_NEWUTS, hole::UTS),
         (nr::CLONE_NEWCGROUP, hole::CGROUP_NAMESPACE),
     ];
-    let kept = left_out.into_iter().filter(|&(_, hole)| !job.leaves_out(hole));
+    let kept = left_out.into_iter().filter(|&(_, hole)| !order.leaves_out(hole));
     let flags = kept.fold(always, |flags, (flag, _)| flags | flag);
     // A cell that joins its cgroup makes this one itself, once it is in.
-    let later = if job.entrance.joins > 0 { nr::CLONE_NEWCGROUP } else { 0 };
+    let later = if order.entrance.joins > 0 { nr::CLONE_NEWCGROUP } else { 0 };
     u64::from(flags & !later)
 }
 

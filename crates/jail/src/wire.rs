@@ -17,6 +17,8 @@ pub const MAX_INPUTS: usize = 128;
 pub const MAX_CGROUPS: usize = 8;
 /// Most different blocked system calls that are counted for one run.
 pub const MAX_BLOCKED: usize = 16;
+/// Longest name of a cgroup.
+pub const MAX_NAME: usize = 64;
 /// Checked first, so that a launcher of another build is refused and never misread.
 pub const MAGIC: u32 = 0x6863_0001;
 
@@ -231,27 +233,42 @@ pub struct Setup {
     pub bare: bool,
 }
 
-impl Setup {
+/// The fixed part of a setup packet. Descriptors of the packet, in order: hotcell's own directory in
+/// each cgroup hierarchy, then others that are only held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing<'a> {
+    pub setup: Setup,
+    /// Name of hotcell's own directory in every cgroup hierarchy.
+    pub cgroup_name: &'a CStr,
+    /// In how many hierarchies there is one.
+    pub cgroups: u32,
+}
+
+impl<'a> Standing<'a> {
     /// The fixed part; entries follow, `entries` of them.
     pub fn write(&self, entries: u32, w: &mut Writer<'_>) {
         w.u32(MAGIC);
-        w.u8(self.user_namespace.into());
-        w.u8(self.proc.into());
-        w.u8(self.bare.into());
+        w.u8(self.setup.user_namespace.into());
+        w.u8(self.setup.proc.into());
+        w.u8(self.setup.bare.into());
+        w.text(self.cgroup_name.to_bytes());
+        w.u32(self.cgroups);
         w.u32(entries);
     }
 
-    /// The fixed part and a reader that stands before the first of the entries.
-    pub fn read(packet: &[u8]) -> Result<(Setup, Entries<'_>), Malformed> {
+    /// The fixed part, and the entries.
+    pub fn read(packet: &'a [u8]) -> Result<(Standing<'a>, Entries<'a>), Malformed> {
         let mut r = Reader::new(packet);
         if r.u32()? != MAGIC {
             return Err(Malformed);
         }
         let setup = Setup { user_namespace: r.flag()?, proc: r.flag()?, bare: r.flag()? };
+        let cgroup_name = r.text()?;
+        let cgroups = r.count(MAX_CGROUPS)? as u32;
         let left = r.count(MAX_ENTRIES)?;
         let entries = Entries { reader: r, left };
         entries.clone().check()?;
-        Ok((setup, entries))
+        Ok((Standing { setup, cgroup_name, cgroups }, entries))
     }
 }
 
@@ -303,12 +320,27 @@ impl Entrance {
     }
 }
 
-/// Numbers of a job.
+/// What a cell is made with. A cell takes one job, perhaps long after it was made. Descriptors of the
+/// packet, in order: the run's socket, then the cgroup's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
+pub struct Order<'a> {
     /// Id of the run outside, in the launcher's user namespace.
     pub outer_uid: u32,
     pub outer_gid: u32,
+    pub limits: Limits,
+    pub entrance: Entrance,
+    /// How the path of the run's cgroup ends, as `/proc/PID/cgroup` shows it.
+    pub cgroup_name: &'a [u8],
+    /// A loopback interface that is up, and TCP as far as Landlock goes.
+    pub loopback: bool,
+    /// Layers to leave out, for the positive controls of the escape tests.
+    #[cfg(feature = "holes")]
+    pub holes: u32,
+}
+
+/// Limits that the launcher sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
     pub disk_bytes: u64,
     pub files: u64,
     pub open_files: u64,
@@ -316,6 +348,73 @@ pub struct Numbers {
     pub data_bytes: u64,
     pub processes: u64,
     pub cpu_seconds: u64,
+}
+
+impl<'a> Order<'a> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        let l = &self.limits;
+        w.u32(MAGIC);
+        w.u32(self.outer_uid);
+        w.u32(self.outer_gid);
+        for value in [l.disk_bytes, l.files, l.open_files, l.data_bytes, l.processes, l.cpu_seconds]
+        {
+            w.u64(value);
+        }
+        w.u8(self.entrance.born.into());
+        w.u8(self.entrance.joins);
+        w.bytes(self.cgroup_name);
+        w.u8(self.loopback.into());
+        #[cfg(feature = "holes")]
+        w.u32(self.holes);
+    }
+
+    pub fn read(packet: &'a [u8]) -> Result<Order<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if r.u32()? != MAGIC {
+            return Err(Malformed);
+        }
+        let (outer_uid, outer_gid) = (r.u32()?, r.u32()?);
+        let limits = Limits {
+            disk_bytes: r.u64()?,
+            files: r.u64()?,
+            open_files: r.u64()?,
+            data_bytes: r.u64()?,
+            processes: r.u64()?,
+            cpu_seconds: r.u64()?,
+        };
+        let order = Order {
+            outer_uid,
+            outer_gid,
+            limits,
+            entrance: Entrance { born: r.flag()?, joins: r.u8()? },
+            cgroup_name: r.bytes()?,
+            loopback: r.flag()?,
+            #[cfg(feature = "holes")]
+            holes: r.u32()?,
+        };
+        r.end()?;
+        if order.entrance.descriptors() > MAX_CGROUPS || order.cgroup_name.len() > MAX_NAME {
+            return Err(Malformed);
+        }
+        Ok(order)
+    }
+
+    /// How many descriptors must come with it.
+    pub fn descriptors(&self) -> usize {
+        1 + self.entrance.descriptors()
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(feature = "holes")]
+    pub fn leaves_out(&self, hole: u32) -> bool {
+        self.holes & hole != 0
+    }
+
+    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
+    #[cfg(not(feature = "holes"))]
+    pub const fn leaves_out(&self, _hole: u32) -> bool {
+        false
+    }
 }
 
 /// One input file: its descriptor comes with the job, in the same order.
@@ -364,63 +463,36 @@ fn read_input<'a>(r: &mut Reader<'a>) -> Result<InputFile<'a>, Malformed> {
     Ok(InputFile { name: r.text()?, bytes: r.u64()?, modified: r.u64()?, executable: r.flag()? })
 }
 
-/// A run, as the launcher reads it. Descriptors of the packet, in order: the run's socket, stdin,
-/// stdout, stderr, the cgroup's, the inputs'.
+/// A job, as its cell reads it. Descriptors of the packet, in order: stdin, stdout, stderr, the inputs'.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
-    pub numbers: Numbers,
-    pub entrance: Entrance,
-    /// The last component of the run's cgroup, to be found in `/proc/PID/cgroup`.
-    pub cgroup_name: &'a [u8],
     /// Classic BPF, as `struct sock_filter`.
     pub filter: &'a [u8],
     /// The secret that the strict profile asks for in an argument that the call does not have; zero
     /// where executing is free.
     pub exec_key: u64,
-    /// A loopback interface that is up, and TCP as far as Landlock goes.
-    pub loopback: bool,
     pub program: &'a CStr,
     pub args: Strings<'a>,
     pub env: Strings<'a>,
     pub inputs: InputFiles<'a>,
-    /// Layers to leave out, for the positive controls of the escape tests.
-    #[cfg(feature = "holes")]
-    pub holes: u32,
 }
 
-/// A run, as hotcell writes it.
+/// A job, as hotcell writes it.
 #[derive(Debug)]
 pub struct JobParts<'a> {
-    pub numbers: Numbers,
-    pub entrance: Entrance,
-    pub cgroup_name: &'a [u8],
     pub filter: &'a [u8],
     pub exec_key: u64,
-    pub loopback: bool,
     pub program: &'a [u8],
     pub args: &'a [&'a [u8]],
     pub env: &'a [&'a [u8]],
     pub inputs: &'a [InputFile<'a>],
-    #[cfg(feature = "holes")]
-    pub holes: u32,
 }
 
 impl JobParts<'_> {
     pub fn write(&self, w: &mut Writer<'_>) {
-        let n = &self.numbers;
         w.u32(MAGIC);
-        w.u32(n.outer_uid);
-        w.u32(n.outer_gid);
-        for value in [n.disk_bytes, n.files, n.open_files, n.data_bytes, n.processes, n.cpu_seconds]
-        {
-            w.u64(value);
-        }
-        w.u8(self.entrance.born.into());
-        w.u8(self.entrance.joins);
-        w.bytes(self.cgroup_name);
         w.bytes(self.filter);
         w.u64(self.exec_key);
-        w.u8(self.loopback.into());
         w.text(self.program);
         for strings in [self.args, self.env] {
             w.u32(strings.len() as u32);
@@ -435,8 +507,6 @@ impl JobParts<'_> {
             w.u64(input.modified);
             w.u8(input.executable.into());
         }
-        #[cfg(feature = "holes")]
-        w.u32(self.holes);
     }
 }
 
@@ -446,24 +516,8 @@ impl<'a> Job<'a> {
         if r.u32()? != MAGIC {
             return Err(Malformed);
         }
-        let numbers = Numbers {
-            outer_uid: r.u32()?,
-            outer_gid: r.u32()?,
-            disk_bytes: r.u64()?,
-            files: r.u64()?,
-            open_files: r.u64()?,
-            data_bytes: r.u64()?,
-            processes: r.u64()?,
-            cpu_seconds: r.u64()?,
-        };
-        let entrance = Entrance { born: r.flag()?, joins: r.u8()? };
-        if entrance.descriptors() > MAX_CGROUPS {
-            return Err(Malformed);
-        }
-        let cgroup_name = r.bytes()?;
         let filter = r.bytes()?;
         let exec_key = r.u64()?;
-        let loopback = r.flag()?;
         let program = r.text()?;
         let args = read_strings(&mut r)?;
         let env = read_strings(&mut r)?;
@@ -472,40 +526,13 @@ impl<'a> Job<'a> {
         for _ in 0..left {
             read_input(&mut r)?;
         }
-        #[cfg(feature = "holes")]
-        let holes = r.u32()?;
         r.end()?;
-        Ok(Job {
-            numbers,
-            entrance,
-            cgroup_name,
-            filter,
-            exec_key,
-            loopback,
-            program,
-            args,
-            env,
-            inputs,
-            #[cfg(feature = "holes")]
-            holes,
-        })
+        Ok(Job { filter, exec_key, program, args, env, inputs })
     }
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        4 + self.entrance.descriptors() + self.inputs.left
-    }
-
-    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
-    #[cfg(feature = "holes")]
-    pub fn leaves_out(&self, hole: u32) -> bool {
-        self.holes & hole != 0
-    }
-
-    /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
-    #[cfg(not(feature = "holes"))]
-    pub const fn leaves_out(&self, _hole: u32) -> bool {
-        false
+        3 + self.inputs.left
     }
 }
 
@@ -831,4 +858,122 @@ fn read_optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
     let some = r.flag()?;
     let value = r.u64()?;
     Ok(some.then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::ffi::CString;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn packet(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut writer = Writer::new(&mut buffer);
+        write(&mut writer);
+        writer.finish().unwrap().to_vec()
+    }
+
+    #[test]
+    fn steps_are_listed_in_their_own_order() {
+        for (index, step) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(step as usize, index, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_and_never_cut() {
+        let mut small = [0; 7];
+        let mut writer = Writer::new(&mut small);
+        writer.bytes(b"1234");
+        assert_eq!(writer.finish(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_nul_in_a_text_is_refused_where_it_is_written() {
+        let mut buffer = [0; 64];
+        let mut writer = Writer::new(&mut buffer);
+        writer.text(b"a\0b");
+        assert_eq!(writer.finish(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_packet_of_another_build_is_refused() {
+        let order = Order {
+            outer_uid: 1,
+            outer_gid: 2,
+            limits: Limits::default(),
+            entrance: Entrance::default(),
+            cgroup_name: b"",
+            loopback: false,
+            #[cfg(feature = "holes")]
+            holes: 0,
+        };
+        let mut bytes = packet(|w| order.write(w));
+        assert_eq!(Order::read(&bytes), Ok(order));
+        bytes[0] ^= 1;
+        assert_eq!(Order::read(&bytes), Err(Malformed));
+    }
+
+    #[test]
+    fn more_than_the_most_is_refused_before_it_is_looked_at() {
+        let huge = packet(|w| {
+            w.u32(MAGIC);
+            w.bytes(b"");
+            w.u64(0);
+            w.text(b"/bin/true");
+            w.u32(u32::MAX);
+        });
+        assert!(Job::read(&huge).is_err());
+    }
+
+    fn texts() -> impl Strategy<Value = Vec<CString>> {
+        proptest::collection::vec("[^\0]{0,20}", 0..20)
+            .prop_map(|v| v.into_iter().map(|s| CString::new(s).unwrap()).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn a_job_reads_back(args in texts(), env in texts(), names in texts(), key: u64,
+                            filter in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let inputs: Vec<_> = names.iter().map(|name| {
+                InputFile { name, bytes: key, modified: 7, executable: name.is_empty() }
+            }).collect();
+            let (args_b, env_b): (Vec<_>, Vec<_>) =
+                (args.iter().map(|a| a.to_bytes()).collect(), env.iter().map(|e| e.to_bytes()).collect());
+            let parts = JobParts {
+                filter: &filter, exec_key: key, program: b"/p", args: &args_b, env: &env_b,
+                inputs: &inputs,
+            };
+            let bytes = packet(|w| parts.write(w));
+            let job = Job::read(&bytes).unwrap();
+            prop_assert_eq!(job.filter, &filter[..]);
+            prop_assert_eq!(job.exec_key, key);
+            prop_assert!(job.args.clone().eq(args.iter().map(|a| a.as_c_str())));
+            prop_assert!(job.env.clone().eq(env.iter().map(|e| e.as_c_str())));
+            prop_assert!(job.inputs.clone().eq(inputs.iter().copied()));
+            prop_assert_eq!(job.descriptors(), 3 + inputs.len());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            drop(Job::read(&bytes));
+            Order::read(&bytes).ok();
+            Standing::read(&bytes).ok();
+            Report::read(&bytes).ok();
+        }
+
+        #[test]
+        fn a_cut_or_longer_packet_is_refused(cut in 0usize..100, extra in 1usize..10) {
+            let ended = Ended { wait_status: Some(9), written: None, ..Ended::default() };
+            let bytes = packet(|w| Report::Ended(ended).write(w));
+            prop_assert_eq!(Report::read(&bytes), Ok(Report::Ended(ended)));
+            if cut < bytes.len() {
+                prop_assert_eq!(Report::read(&bytes[..cut]), Err(Malformed));
+            }
+            let longer = [&bytes[..], &vec![0; extra]].concat();
+            prop_assert_eq!(Report::read(&longer), Err(Malformed));
+        }
+    }
 }

@@ -71,7 +71,7 @@ pub struct Input {
 /// Walls to leave out, for tests that show what each of them stops. Exists only with the feature
 /// `holes`, which is never on in what is shipped.
 #[cfg(feature = "holes")]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Holes {
     /// Bits of [`hotcell_jail::wire::hole`].
     pub layers: u32,

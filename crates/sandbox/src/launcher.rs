@@ -1,5 +1,6 @@
 //! Starts the launcher and talks to it.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
 use hotcell_jail::chan;
-use hotcell_jail::wire::{Failed, JobParts, MAX_PACKET, Ready, Report, Setup, Writer};
+use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -20,6 +21,9 @@ const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER"));
 #[cfg(feature = "holes")]
 const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER_WITH_HOLES"));
 
+/// Largest order.
+const MAX_ORDER: usize = 512;
+
 /// Why a launcher did not come up.
 #[derive(Debug)]
 pub(crate) enum StartError {
@@ -29,6 +33,15 @@ pub(crate) enum StartError {
     Step(Failed),
     /// It went away without a word, or said something else.
     Silent(io::Error),
+}
+
+/// What the launcher holds as long as anything that it started lives.
+#[derive(Debug)]
+pub(crate) struct Kept<'a> {
+    /// This process's own directory in each cgroup hierarchy, which it removes if this process cannot.
+    pub(crate) cgroups: Vec<BorrowedFd<'a>>,
+    pub(crate) cgroup_name: &'a CStr,
+    pub(crate) others: Vec<BorrowedFd<'a>>,
 }
 
 /// A launcher for one root tree, with everything that it ever started. Dropping it ends them all.
@@ -45,7 +58,7 @@ impl Launcher {
     pub(crate) fn start(
         setup: Setup,
         layout: &Layout,
-        kept: &[BorrowedFd<'_>],
+        kept: &Kept<'_>,
     ) -> Result<Launcher, StartError> {
         let (ours, theirs) = packet_pair().map_err(StartError::Spawn)?;
         let guard = execute(theirs).map_err(StartError::Spawn)?;
@@ -54,18 +67,19 @@ impl Launcher {
         Ok(launcher)
     }
 
-    fn set_up(
-        &self,
-        setup: Setup,
-        layout: &Layout,
-        kept: &[BorrowedFd<'_>],
-    ) -> Result<Ready, StartError> {
+    fn set_up(&self, setup: Setup, layout: &Layout, kept: &Kept<'_>) -> Result<Ready, StartError> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut writer = Writer::new(&mut buffer);
-        layout.write(setup, &mut writer);
+        let standing = Standing {
+            setup,
+            cgroup_name: kept.cgroup_name,
+            cgroups: u32::try_from(kept.cgroups.len()).unwrap_or(u32::MAX),
+        };
+        layout.write(&standing, &mut writer);
         let packet = writer.finish().map_err(|_| silent("the root tree is too large"))?;
         let control = self.control().map_err(StartError::Silent)?;
-        chan::send(control, packet, kept).map_err(|e| StartError::Silent(e.into()))?;
+        let fds: Vec<_> = kept.cgroups.iter().chain(&kept.others).copied().collect();
+        chan::send(control, packet, &fds).map_err(|e| StartError::Silent(e.into()))?;
         let mut answer = [0; chan::MAX_REPORT];
         let received =
             chan::receive(control, &mut answer).map_err(|e| StartError::Silent(e.into()))?;
@@ -76,12 +90,12 @@ impl Launcher {
         }
     }
 
-    /// Sends a job with its descriptors. Everything about it is then told on the job's own socket.
-    pub(crate) fn launch(&self, job: &JobParts<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut buffer = vec![0; MAX_PACKET];
+    /// Orders a cell. Everything about it is then told on the run's own socket, the first of `fds`.
+    pub(crate) fn order(&self, order: &Order<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut buffer = [0; MAX_ORDER];
         let mut writer = Writer::new(&mut buffer);
-        job.write(&mut writer);
-        let packet = writer.finish().map_err(|_| io::ErrorKind::ArgumentListTooLong)?;
+        order.write(&mut writer);
+        let packet = writer.finish().map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(chan::send(self.control()?, packet, fds)?)
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use hotcell_jail::wire::{Entry, Setup, Writer};
+use hotcell_jail::wire::{Entry, Standing, Writer};
 
 /// Directories at the root of the system's tree that hold programs and libraries. Where the
 /// distribution has merged them, they are links into /usr.
@@ -161,8 +161,8 @@ impl Layout {
     }
 
     /// As the launcher reads it.
-    pub(crate) fn write(&self, setup: Setup, writer: &mut Writer<'_>) {
-        setup.write(u32::try_from(self.items.len()).unwrap_or(u32::MAX), writer);
+    pub(crate) fn write(&self, standing: &Standing<'_>, writer: &mut Writer<'_>) {
+        standing.write(u32::try_from(self.items.len()).unwrap_or(u32::MAX), writer);
         for item in &self.items {
             let entry = match item {
                 Item::Dir(at) => Entry::Dir(at),

@@ -4,6 +4,7 @@
 //! operator's minimum, and keeps the launcher. [`Sandbox::start`] gives a [`Running`] job, whose
 //! `wait` streams output and returns the one [`Outcome`](hotcell_types::Outcome).
 
+mod cell;
 pub mod cgroup;
 mod collect;
 mod ids;

@@ -1,18 +1,21 @@
 //! The native backend: finds what the host gives, and starts jobs.
 
 use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::CString;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use std::{fs, io};
 
 use hotcell_jail::wire::{Failed, Setup, Step};
 use hotcell_types::{Layer, Level};
+use rustix::thread::{CapabilitySet, capabilities};
 
+use crate::cell::Spares;
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
-use crate::launcher::{Launcher, StartError};
+use crate::launcher::{Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
 use crate::{Job, Refusal, Settings, start, steps};
@@ -51,6 +54,8 @@ struct Found {
 /// A launcher with the tree that it built.
 #[derive(Debug)]
 pub(crate) struct Base {
+    /// Ends before its launcher.
+    pub(crate) spares: Spares,
     pub(crate) launcher: Launcher,
     pub(crate) layout: Layout,
 }
@@ -69,12 +74,12 @@ impl Sandbox {
     /// Finds what this host gives; fails closed below `settings.minimum`. What needs the launcher is
     /// found out with the first job, in the same way.
     pub fn open(settings: &Settings) -> Result<Sandbox, Refusal> {
-        let root = rustix::process::geteuid().is_root();
+        let powers = Powers::of_this_process();
         let mut found = Found::everything();
-        let ids = if root { found.take_ids() } else { found.without_ids() };
+        let ids = if powers.gives_ids { found.take_ids() } else { found.without_ids() };
         let cgroups = found.take_cgroups();
         found.check(settings.minimum)?;
-        let setup = Setup { user_namespace: !root, proc: true, bare: false };
+        let setup = Setup { user_namespace: !powers.administers, proc: true, bare: false };
         let state = State { setup, found, bases: HashMap::new() };
         Ok(Sandbox {
             minimum: settings.minimum,
@@ -134,20 +139,61 @@ impl Sandbox {
             other => other,
         };
         let launcher = launcher.map_err(|error| start_refusal(error, &layout))?;
-        let base = Arc::new(Base { launcher, layout });
+        let base = Arc::new(Base { spares: Spares::default(), launcher, layout });
         state.bases.insert(read_only.to_vec(), Arc::clone(&base));
         Ok((base, state.found.level))
     }
 
     fn launcher(&self, setup: Setup, layout: &Layout) -> Result<Launcher, StartError> {
-        let of_cgroups = self.cgroups.as_ref().map(Cgroups::keep_alive_fds);
-        let of_cgroups =
-            of_cgroups.transpose().map_err(|e| StartError::Spawn(io::Error::other(e)))?;
-        let of_cgroups = of_cgroups.unwrap_or_default();
-        let of_ids = self.ids.as_ref().map(IdPool::lock);
-        let kept: Vec<BorrowedFd<'_>> = of_cgroups.iter().map(AsFd::as_fd).chain(of_ids).collect();
+        let (mut dirs, mut name) = (Vec::new(), CString::default());
+        if let Some(cgroups) = &self.cgroups {
+            let failed = |error| StartError::Spawn(io::Error::other(error));
+            dirs = cgroups.keep_alive_fds().map_err(failed)?;
+            name = CString::new(cgroups.name().map_err(failed)?).unwrap_or_default();
+        }
+        let kept = Kept {
+            cgroups: dirs.iter().map(AsFd::as_fd).collect(),
+            cgroup_name: &name,
+            others: self.ids.iter().map(IdPool::lock).collect(),
+        };
         Launcher::start(setup, layout, &kept)
     }
+}
+
+/// What this process may do by itself. Being root is not enough: a container's root may do neither.
+#[derive(Debug, Clone, Copy)]
+struct Powers {
+    /// Make namespaces without a user namespace of its own first.
+    administers: bool,
+    /// Give runs ids that are not its own.
+    gives_ids: bool,
+}
+
+impl Powers {
+    fn of_this_process() -> Powers {
+        let has = |wanted: CapabilitySet| {
+            capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+        };
+        let ids = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        let administers = has(CapabilitySet::SYS_ADMIN);
+        let maps = ["/proc/self/uid_map", "/proc/self/gid_map"];
+        let has_ids = maps.into_iter().all(|map| fs::read_to_string(map).is_ok_and(has_pool));
+        Powers { administers, gives_ids: administers && has(ids) && has_ids }
+    }
+}
+
+/// Whether the ids of the pool exist in a user namespace with this map.
+fn has_pool(map: String) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(first)), _, Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        let pool = IdPool::range();
+        first <= u64::from(pool.start) && u64::from(pool.end) <= first.saturating_add(count)
+    })
 }
 
 impl Found {
@@ -234,4 +280,38 @@ fn check_shared(path: &Path) -> Result<(), Refusal> {
         why: "it is relative, not in normal form, or as wide as a root or home directory".into(),
         fix: "name the directory that is needed, by its full path".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_is_used_only_where_its_ids_exist() {
+        for (map, has) in [
+            ("         0          0 4294967295\n", true),
+            ("0 100000 65536\n", false),
+            ("0 1000 1\n1 100000 65536\n", false),
+            ("0 0 1000\n1000 1000 4294966295\n", true),
+            ("0 0 18446744073709551615\n", true),
+            ("", false),
+            ("x y z\n0 0\n", false),
+        ] {
+            assert_eq!(has_pool(map.to_owned()), has, "{map:?}");
+        }
+    }
+
+    #[test]
+    fn a_level_below_the_minimum_is_refused_with_its_reason_and_the_way_out() {
+        let mut found = Found::everything();
+        assert!(found.check(Level::Full).is_ok());
+        found.lower(Level::NoCgroup, "no cgroup".into(), "get one".into());
+        found.lower(Level::User, "no ids".into(), "be root".into());
+        let Err(Refusal::Level { given, minimum, why, fix }) = found.check(Level::User) else {
+            panic!("a level below the minimum was accepted");
+        };
+        assert_eq!((given, minimum, why.as_str()), (Level::NoCgroup, Level::User, "no cgroup"));
+        assert!(fix.contains("get one") && fix.contains("min_level = \"no-cgroup\""), "{fix}");
+        assert!(found.check(Level::NoCgroup).is_ok());
+    }
 }

@@ -12,21 +12,20 @@ use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Entrance, Failed, InputFile, JobParts, MAX_INPUTS, MAX_STRINGS, Micros, Numbers, Report, Seen,
-    Step,
+    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Report, Seen, Step,
+    Writer,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::cgroup::{Cgroup, CgroupError};
+use crate::cell::{Cell, Kind, cgroup_refusal};
 use crate::collect::Placed;
 use crate::ids::Id;
-use crate::launcher::packet_pair;
 use crate::native::Parts;
 use crate::running::{Running, Shared};
 use crate::seen::{self, Context};
-use crate::streams::{Feed, Pipes, Stream};
+use crate::streams::{Feed, Ours, Pipes, Stream};
 use crate::{Input, Job, Refusal, seccomp, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
@@ -57,65 +56,70 @@ struct Described {
 /// Builds the jail and lets the program go.
 pub(crate) fn start(parts: &Parts<'_>, job: Job) -> Result<Running, Refusal> {
     let inputs = describe(&job.inputs)?;
-    let id = reserve_id(parts)?;
-    #[cfg(feature = "holes")]
-    let id = id.filter(|_| !job.holes.own_id);
-    let cgroups = parts.cgroups;
-    #[cfg(feature = "holes")]
-    let cgroups = cgroups.filter(|_| !job.holes.cgroup);
-    let cgroup = match cgroups {
-        Some(cgroups) => Some(cgroups.create(&job.limits).map_err(cgroup_refusal)?),
-        None => None,
+    let kind = Kind::of(&job);
+    let waiting = parts.base.spares.take(kind);
+    let ready = match waiting.map(|cell| give(cell, parts, &job, &inputs)) {
+        Some(Ok(ready)) => ready,
+        // The waiting cell was lost; nothing of the job has run, so that another can take it.
+        Some(Err(Refusal::Internal { .. })) | None => {
+            give(Cell::order(parts, kind)?, parts, &job, &inputs)?
+        }
+        Some(Err(refusal)) => return Err(refusal),
     };
-    let owner = id.as_ref().map(Id::number);
+    parts.base.spares.replenish(parts, kind);
+    running(parts, job, &inputs, ready)
+}
+
+/// A cell whose program was let go.
+#[derive(Debug)]
+struct Given {
+    cell: Cell,
+    pipes: Ours,
+    built: Built,
+    layers: Vec<LayerReport>,
+}
+
+/// Gives a cell its job and waits until every layer was read back.
+fn give(cell: Cell, parts: &Parts<'_>, job: &Job, inputs: &[Described]) -> Result<Given, Refusal> {
+    let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    let (socket, their_socket) = packet_pair().map_err(internal("making the run's socket"))?;
-    launch(parts, &job, &inputs, cgroup.as_ref(), owner, &pipes, &their_socket)?;
-    drop(their_socket);
+    send(&cell, job, inputs, &pipes)?;
     drop(pipes.theirs);
-    let built = await_release(&socket, parts, &job)?;
-    let layers = read_layers(parts, &job, &built.seen, cgroup.as_ref(), id.is_some())?;
+    let built = await_release(&cell.socket, parts, job)?;
+    let layers = read_layers(parts, job, &built.seen, &cell)?;
+    Ok(Given { cell, pipes: pipes.ours, built, layers })
+}
+
+fn running(
+    parts: &Parts<'_>,
+    job: Job,
+    inputs: &[Described],
+    given: Given,
+) -> Result<Running, Refusal> {
+    let Given { cell, pipes, built, layers } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     Ok(Running {
-        stdout: Stream::new(pipes.ours.stdout, most),
-        stderr: Stream::new(pipes.ours.stderr, most),
-        feed: Feed::new(job.stdin, pipes.ours.stdin),
-        shared: Arc::new(Shared::new(cgroup).map_err(internal("making the run's bell"))?),
+        stdout: Stream::new(pipes.stdout, most),
+        stderr: Stream::new(pipes.stderr, most),
+        feed: Feed::new(job.stdin, pipes.stdin),
+        shared: Arc::new(Shared::new(cell.cgroup).map_err(internal("making the run's bell"))?),
         base: Arc::clone(&parts.base),
-        socket,
+        socket: cell.socket,
         cell: built.cell,
-        id,
+        id: cell.id,
         limits: job.limits,
         level: parts.level,
         layers,
         note: job.command.note,
-        placed: placed(&inputs),
+        placed: placed(inputs),
         begun: parts.begun,
         released: built.released,
         micros: built.micros,
     })
 }
 
-fn internal(doing: &'static str) -> impl FnOnce(io::Error) -> Refusal {
+pub(crate) fn internal(doing: &'static str) -> impl FnOnce(io::Error) -> Refusal {
     move |source| Refusal::Internal { doing: doing.into(), source }
-}
-
-fn cgroup_refusal(error: CgroupError) -> Refusal {
-    let fix = error.fix().to_owned();
-    Refusal::Layer { layer: Layer::CgroupMemory, why: error.to_string(), fix }
-}
-
-fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
-    let Some(pool) = parts.ids else { return Ok(None) };
-    match pool.reserve() {
-        Ok(Some(id)) => Ok(Some(id)),
-        Ok(None) => Err(Refusal::Layer {
-            layer: Layer::UniqueId,
-            why: "every id is in use".into(),
-            fix: "wait until other runs have ended".into(),
-        }),
-        Err(source) => Err(internal("reserving an id")(source)),
-    }
 }
 
 fn describe(inputs: &[Input]) -> Result<Vec<Described>, Refusal> {
@@ -162,27 +166,7 @@ fn placed(inputs: &[Described]) -> HashMap<CString, Placed> {
 }
 
 /// Hands the job over.
-fn launch(
-    parts: &Parts<'_>,
-    job: &Job,
-    inputs: &[Described],
-    cgroup: Option<&Cgroup>,
-    owner: Option<u32>,
-    pipes: &Pipes,
-    socket: &OwnedFd,
-) -> Result<(), Refusal> {
-    let mut fds = vec![socket.as_fd()];
-    fds.extend(pipes.theirs.iter().map(AsFd::as_fd));
-    let entrance = match cgroup.map(Cgroup::entry) {
-        None => Entrance::default(),
-        Some(entry) => {
-            fds.extend(entry.born);
-            fds.extend(&entry.joins);
-            let joins = u8::try_from(entry.joins.len()).unwrap_or(u8::MAX);
-            Entrance { born: entry.born.is_some(), joins }
-        }
-    };
-    fds.extend(job.inputs.iter().map(|input| input.file.as_fd()));
+fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(), Refusal> {
     let exec_key = random_key().map_err(internal("asking for random bytes"))?;
     let arch = seccomp::Arch::native().ok_or_else(|| Refusal::Layer {
         layer: Layer::Seccomp,
@@ -192,32 +176,29 @@ fn launch(
     let filter = seccomp::filter(job.profile, arch, exec_key);
     #[cfg(feature = "holes")]
     let filter = if job.holes.seccomp { ALLOW_ALL.to_vec() } else { filter };
-    let cgroup_name = cgroup.map(Cgroup::name).unwrap_or_default();
     let env = environment(job);
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
     let args: Vec<&[u8]> = job.command.args.iter().map(|arg| arg.as_bytes()).collect();
-    if args.len() > MAX_STRINGS || env.len() > MAX_STRINGS {
-        return Err(too_large());
-    }
     let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
     let wire = JobParts {
-        numbers: numbers(job, owner, cgroup.is_some()),
-        entrance,
-        cgroup_name: cgroup_name.as_bytes(),
         filter: &filter,
         exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
-        loopback: job.profile == Profile::StandardNet,
         program: job.command.program.as_os_str().as_bytes(),
         args: &args,
         env: &env,
         inputs: &inputs,
-        #[cfg(feature = "holes")]
-        holes: job.holes.layers,
     };
-    parts.base.launcher.launch(&wire, &fds).map_err(|error| match error.kind() {
-        io::ErrorKind::ArgumentListTooLong => too_large(),
-        _ => internal("handing the job to the launcher")(error),
-    })
+    let mut buffer = vec![0; MAX_PACKET];
+    let mut writer = Writer::new(&mut buffer);
+    wire.write(&mut writer);
+    let packet = writer.finish().map_err(|_| too_large())?;
+    if args.len() > MAX_STRINGS || env.len() > MAX_STRINGS {
+        return Err(too_large());
+    }
+    let of_inputs = job.inputs.iter().map(|input| input.file.as_fd());
+    let fds: Vec<_> = pipes.theirs.iter().map(AsFd::as_fd).chain(of_inputs).collect();
+    let sent = chan::send(&cell.socket, packet, &fds);
+    sent.map_err(|errno| internal("handing the job to its cell")(errno.into()))
 }
 
 fn too_large() -> Refusal {
@@ -253,23 +234,6 @@ fn random_key() -> io::Result<NonZeroU64> {
             Some(key) if read == bytes.len() => return Ok(key),
             _ => {}
         }
-    }
-}
-
-fn numbers(job: &Job, owner: Option<u32>, has_cgroup: bool) -> Numbers {
-    let limits = &job.limits;
-    // Where no cgroup holds the run as a whole, each process is held by itself.
-    let alone = |value: u64| if has_cgroup { 0 } else { value };
-    let cpu_seconds = limits.cpu_time.map_or(0, |span| span.as_millis().div_ceil(1000));
-    Numbers {
-        outer_uid: owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-        outer_gid: owner.unwrap_or_else(|| rustix::process::getegid().as_raw()),
-        disk_bytes: limits.disk.get(),
-        files: limits.files.get(),
-        open_files: limits.open_files.get(),
-        data_bytes: alone(limits.memory.get()),
-        processes: alone(limits.pids.get()),
-        cpu_seconds: alone(cpu_seconds),
     }
 }
 
@@ -362,10 +326,9 @@ fn read_layers(
     parts: &Parts<'_>,
     job: &Job,
     seen: &Seen,
-    cgroup: Option<&Cgroup>,
-    unique_id: bool,
+    cell: &Cell,
 ) -> Result<Vec<LayerReport>, Refusal> {
-    let of_cgroup = match cgroup {
+    let of_cgroup = match &cell.cgroup {
         Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
         None => Vec::new(),
     };
@@ -381,7 +344,7 @@ fn read_layers(
         landlock_abi: parts.base.launcher.ready.landlock_abi,
         profile: job.profile,
         cgroup: of_cgroup.collect(),
-        unique_id,
+        unique_id: cell.id.is_some(),
     };
     let layers = seen::layers(seen, &context);
     #[cfg(feature = "holes")]

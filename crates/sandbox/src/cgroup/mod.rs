@@ -88,6 +88,11 @@ impl Cgroups {
         self.parent()?.lock_fds()
     }
 
+    /// The name of the directory behind each of those.
+    pub fn name(&self) -> Result<String, CgroupError> {
+        Ok(self.parent()?.name().to_owned())
+    }
+
     fn parent(&self) -> Result<Arc<Parent>, CgroupError> {
         let mut held = self.parent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(parent) = held.as_ref() {

@@ -1,0 +1,153 @@
+//! Cells: jails that wait for their one job, with the cgroup and the id that they were made with.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
+use hotcell_types::{Layer, Limits, Profile};
+
+use crate::cgroup::{Cgroup, CgroupError};
+use crate::ids::Id;
+use crate::launcher::packet_pair;
+use crate::native::Parts;
+use crate::{Refusal, start};
+
+/// What a cell is made for. A job takes only a cell that was made for its like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) limits: Limits,
+    pub(crate) loopback: bool,
+    #[cfg(feature = "holes")]
+    pub(crate) holes: crate::Holes,
+}
+
+impl Kind {
+    pub(crate) fn of(job: &crate::Job) -> Kind {
+        Kind {
+            limits: job.limits,
+            loopback: job.profile == Profile::StandardNet,
+            #[cfg(feature = "holes")]
+            holes: job.holes,
+        }
+    }
+}
+
+/// A jail without a job. Dropping it ends it: the fields go in this order.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) kind: Kind,
+    pub(crate) socket: OwnedFd,
+    pub(crate) cgroup: Option<Cgroup>,
+    /// Given back when nothing is left that has it.
+    pub(crate) id: Option<Id>,
+}
+
+impl Cell {
+    /// Orders one from the launcher. What goes wrong in it is told on its socket.
+    pub(crate) fn order(parts: &Parts<'_>, kind: Kind) -> Result<Cell, Refusal> {
+        let id = reserve_id(parts)?;
+        let cgroups = parts.cgroups;
+        #[cfg(feature = "holes")]
+        let (id, cgroups) =
+            (id.filter(|_| !kind.holes.own_id), cgroups.filter(|_| !kind.holes.cgroup));
+        let cgroup = match cgroups {
+            Some(cgroups) => Some(cgroups.create(&kind.limits).map_err(cgroup_refusal)?),
+            None => None,
+        };
+        let (ours, theirs) = packet_pair().map_err(start::internal("making the run's socket"))?;
+        let mut fds: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
+        let entrance = enter(cgroup.as_ref(), &mut fds);
+        let own_id = || rustix::process::geteuid().as_raw();
+        let own_gid = || rustix::process::getegid().as_raw();
+        let name = cgroup.as_ref().map(Cgroup::name).unwrap_or_default();
+        let order = Order {
+            outer_uid: id.as_ref().map_or_else(own_id, Id::number),
+            outer_gid: id.as_ref().map_or_else(own_gid, Id::number),
+            limits: limits(&kind.limits, cgroup.is_some()),
+            entrance,
+            cgroup_name: name.as_bytes(),
+            loopback: kind.loopback,
+            #[cfg(feature = "holes")]
+            holes: kind.holes.layers,
+        };
+        let ordered = parts.base.launcher.order(&order, &fds);
+        ordered.map_err(start::internal("ordering a cell from the launcher"))?;
+        drop(fds);
+        Ok(Cell { kind, socket: ours, cgroup, id })
+    }
+}
+
+fn enter<'a>(cgroup: Option<&'a Cgroup>, fds: &mut Vec<BorrowedFd<'a>>) -> Entrance {
+    let Some(entry) = cgroup.map(Cgroup::entry) else { return Entrance::default() };
+    let joins = u8::try_from(entry.joins.len()).unwrap_or(u8::MAX);
+    fds.extend(entry.born);
+    fds.extend(entry.joins);
+    Entrance { born: entry.born.is_some(), joins }
+}
+
+fn limits(limits: &Limits, has_cgroup: bool) -> WireLimits {
+    // Where no cgroup holds the run as a whole, each process is held by itself.
+    let alone = |value: u64| if has_cgroup { 0 } else { value };
+    let cpu_seconds = limits.cpu_time.map_or(0, |span| span.as_millis().div_ceil(1000));
+    WireLimits {
+        disk_bytes: limits.disk.get(),
+        files: limits.files.get(),
+        open_files: limits.open_files.get(),
+        data_bytes: alone(limits.memory.get()),
+        processes: alone(limits.pids.get()),
+        cpu_seconds: alone(cpu_seconds),
+    }
+}
+
+pub(crate) fn cgroup_refusal(error: CgroupError) -> Refusal {
+    let fix = error.fix().to_owned();
+    Refusal::Layer { layer: Layer::CgroupMemory, why: error.to_string(), fix }
+}
+
+fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
+    let Some(pool) = parts.ids else { return Ok(None) };
+    let reserve = || -> io::Result<Option<Id>> { pool.reserve() };
+    match reserve() {
+        Ok(Some(id)) => Ok(Some(id)),
+        Ok(None) => Err(Refusal::Layer {
+            layer: Layer::UniqueId,
+            why: "every id is in use".into(),
+            fix: "wait until other runs have ended".into(),
+        }),
+        Err(source) => Err(start::internal("reserving an id")(source)),
+    }
+}
+
+/// A cell made ahead for the next job, so that making it does not delay the job. A process that runs
+/// one job and ends makes none.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    waiting: Mutex<Option<Cell>>,
+    jobs: AtomicU32,
+}
+
+/// Jobs after which a process counts as one that goes on running jobs.
+const RESIDENT_AFTER: u32 = 2;
+
+impl Spares {
+    /// Takes the waiting cell if it was made for such a job. One that was not is ended.
+    pub(crate) fn take(&self, kind: Kind) -> Option<Cell> {
+        let cell = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        cell.filter(|cell| cell.kind == kind)
+    }
+
+    /// After a job was let go: makes a cell for the next one like it. If that fails, the next job
+    /// makes its own, and hears why.
+    pub(crate) fn replenish(&self, parts: &Parts<'_>, kind: Kind) {
+        let jobs = self.jobs.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if jobs < RESIDENT_AFTER {
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_none() {
+            *waiting = Cell::order(parts, kind).ok();
+        }
+    }
+}
