@@ -175,6 +175,11 @@ impl Attack {
         sandbox.start(self.job)
     }
 
+    /// Starts it with a launcher that no other test shares.
+    pub fn start_in(self, sandbox: &Sandbox) -> Running {
+        sandbox.start(self.job).unwrap_or_else(|refusal| panic!("it did not start: {refusal:?}"))
+    }
+
     pub fn try_run(mut self) -> Result<Outcome, Refusal> {
         let outputs = self.outputs.take();
         self.start()?.wait(&mut Quiet, outputs.as_deref())
