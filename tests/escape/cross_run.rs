@@ -175,10 +175,10 @@ time.sleep(20) # {secret}"
         r"
 import glob
 for dir in {PLACES}: say(dir, read(dir + '/neighbour'))
-for pid in range(1, 200):
+for pid in set(range(1, 200)) - {{os.getpid()}}:
     for path in ('root/work/neighbour', 'cwd/neighbour', 'fd/1', 'environ', 'cmdline'):
         answer = read(f'/proc/{{pid}}/{{path}}')
-        if '{mark}' in answer and pid not in (os.getpid(), 1): say(f'{{pid}} {{path}}', 'seen')
+        if '{mark}' in answer and pid != 1: say(f'{{pid}} {{path}}', 'seen')
 say('others', [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())])
 say('shared', glob.glob('/*/neighbour') + glob.glob('/*/*/neighbour'))
 ",

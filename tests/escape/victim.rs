@@ -45,3 +45,11 @@ impl Victim {
         said
     }
 }
+
+/// A test that fails leaves no process behind.
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}

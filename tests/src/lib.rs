@@ -506,16 +506,6 @@ impl Snapshot {
                 items.insert(format!("{kind} {}", id.join(" ")));
             }
         }
-        for line in lines("/proc/keys").lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            if let (Some(id), Some(owner), Some(kind)) = (fields.first(), fields.get(5), fields.get(7)) {
-                items.insert(format!("key {id} of {owner}, {kind}"));
-            }
-        }
-        for line in lines("/proc/key-users").lines() {
-            let owner = line.split(':').next().unwrap_or_default().trim();
-            items.insert(format!("key user {owner}"));
-        }
         for fd in fs::read_dir("/proc/self/fd").unwrap().flatten() {
             let to = fs::read_link(fd.path()).unwrap_or_default();
             items.insert(format!("descriptor {} {}", fd.file_name().display(), to.display()));
@@ -553,26 +543,66 @@ impl Snapshot {
     }
 }
 
-/// hotcell's cgroups in every hierarchy that are nobody else's: their members, if any, belong to this
-/// process.
+/// hotcell's cgroups in every hierarchy, but for those that belong to a living process that is not
+/// ours: others may use this host too.
 fn cgroups() -> Vec<PathBuf> {
+    let owners = lock_owners();
+    let mine: BTreeSet<u32> = descendants(std::process::id()).iter().map(|p| p.pid).collect();
+    let is_others = |path: &Path| {
+        let owner = fs::metadata(path).ok().and_then(|m| owners.get(&m.ino()).copied());
+        owner.is_some_and(|pid| {
+            let ours = pid == std::process::id() || mine.contains(&pid);
+            !ours && Process::read(pid).is_some()
+        })
+    };
     let mut found = Vec::new();
-    let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 0)];
-    while let Some((dir, depth)) = open.pop() {
+    let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), false, 0)];
+    while let Some((dir, inside, depth)) = open.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if !is_dir {
+            let path = entry.path();
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if entry.file_name().to_string_lossy().starts_with("hotcell-") {
-                found.push(entry.path());
+            let named = entry.file_name().to_string_lossy().starts_with("hotcell-");
+            if named && is_others(&path) {
+                continue;
+            }
+            if named || inside {
+                found.push(path.clone());
             }
             if depth < 8 {
-                open.push((entry.path(), depth + 1));
+                open.push((path, inside || named, depth + 1));
             }
         }
     }
     found
+}
+
+/// Which process holds a lock on which inode.
+fn lock_owners() -> BTreeMap<u64, u32> {
+    let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let owner = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().filter(|word| *word != "->").collect();
+        let pid = fields.get(4)?.parse().ok()?;
+        let inode = fields.get(5)?.rsplit(':').next()?.parse().ok()?;
+        Some((inode, pid))
+    };
+    text.lines().filter_map(owner).collect()
+}
+
+/// Kernel objects that no list shows, by number: keys of this user and namespaces. Others make and
+/// drop theirs meanwhile, so that only growth in step with what was done means anything.
+pub fn kernel_counts() -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
+    counts.insert("keys", keys.lines().count() as u64);
+    let slabs = fs::read_to_string("/proc/slabinfo").unwrap_or_default();
+    for name in ["net_namespace", "pid_namespace", "user_namespace", "mnt_cache"] {
+        let line = slabs.lines().find(|line| line.split_whitespace().next() == Some(name));
+        let active = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        counts.extend(active.map(|active| (name, active)));
+    }
+    counts
 }
 
 /// By inode, with the processes in them that are ours.
