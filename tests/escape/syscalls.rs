@@ -10,8 +10,7 @@ use hotcell_tests::{Answers, Attack, Canary, compile, hole, is_root_for, skip, s
 use hotcell_types::{Exit, Outcome, Profile, Status};
 
 const PROBE: &str = include_str!("probe.c");
-const STANDARD: &str =
-    include_str!("../../crates/sandbox/src/seccomp/golden/x86_64-standard.txt");
+const STANDARD: &str = include_str!("../../crates/sandbox/src/seccomp/golden/x86_64-standard.txt");
 const STRICT: &str = include_str!("../../crates/sandbox/src/seccomp/golden/x86_64-strict.txt");
 
 /// Highest number that is tried.
@@ -313,8 +312,14 @@ fn sc_04_other_entries_into_the_kernel() {
         Attack::program("/work/a", &["a", entry, number]).input_with("a", &image, 0o755)
     };
     // getpid, socketcall, mount, ptrace of i386; getpid, socket of x32.
-    let calls =
-        [("int80", "20"), ("int80", "102"), ("int80", "21"), ("int80", "26"), ("x32", "39"), ("x32", "41")];
+    let calls = [
+        ("int80", "20"),
+        ("int80", "102"),
+        ("int80", "21"),
+        ("int80", "26"),
+        ("x32", "39"),
+        ("x32", "41"),
+    ];
     for (entry, number) in calls {
         let outcome = attack(entry, number).run();
         assert_eq!(outcome.exit, Some(Exit::Signal(31)), "{entry} {number}: {outcome:?}");
@@ -562,10 +567,11 @@ fn sc_11_code_that_runs_before_the_program() {
     assert!(said.contains("early True") && said.contains("FileNotFoundError"), "{outcome:?}");
     assert!(said.ends_with("late\n") && !said.contains("early False"), "{said}");
     canary.is_unseen_in(&outcome);
-    let bash = Attack::program("/bin/bash", &["bash", "-c", "grep -E 'Seccomp:|NoNew' /proc/self/status"])
-        .input("start.sh", b"grep Seccomp: /proc/self/status")
-        .env("BASH_ENV", "/work/start.sh")
-        .run();
+    let bash =
+        Attack::program("/bin/bash", &["bash", "-c", "grep -E 'Seccomp:|NoNew' /proc/self/status"])
+            .input("start.sh", b"grep Seccomp: /proc/self/status")
+            .env("BASH_ENV", "/work/start.sh")
+            .run();
     assert_eq!(text(&bash), "Seccomp:\t2\nNoNewPrivs:\t1\nSeccomp:\t2\n");
 }
 
@@ -584,7 +590,10 @@ __attribute__((constructor)) static void early(void) {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("a.c"), dir.path().join("a.so"));
     std::fs::write(&from, source).unwrap();
-    let made = std::process::Command::new("gcc").args(["-shared", "-fPIC", "-o"]).args([&to, &from]).status();
+    let made = std::process::Command::new("gcc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&to, &from])
+        .status();
     if !made.is_ok_and(|made| made.success()) {
         return skip("sc_11 LD_PRELOAD", "there is no gcc here");
     }

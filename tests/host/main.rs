@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hotcell_sandbox::{Input, Refusal, Sandbox};
 use hotcell_tests::{
-    Attack, Canary, Process, Quiet, Snapshot, descendants, holds_within, is_root_for, kernel_counts,
-    settings, skip, soak, text, timed, token, with_token,
+    Attack, Canary, Process, Quiet, Snapshot, descendants, holds_within, is_root_for,
+    kernel_counts, settings, skip, soak, text, timed, token, with_token,
 };
 use hotcell_types::{Bytes, Count, Outcome, Status};
 
@@ -57,7 +57,8 @@ fn own_state() -> BTreeMap<String, String> {
         keep(name, link.display().to_string());
     }
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    for name in ["Umask", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp", "Groups"] {
+    for name in ["Umask", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp", "Groups"]
+    {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         keep(name, line.to_owned());
     }
@@ -125,8 +126,18 @@ fn failures() -> Vec<(&'static str, Attack)> {
         ("arguments that are too long", Attack::program("/bin/true", &["x", &"a".repeat(200_000)])),
         ("too many arguments", Attack::program("/bin/true", &many_strings)),
         ("an environment that is too large", Attack::shell("true").env("X", &"x".repeat(200_000))),
-        ("an input that does not fit", Attack::shell("true").input("big", &vec![0; 4 << 20]).limits(|l| l.disk = Bytes::mib(1))),
-        ("more inputs than files", (0..60).fold(Attack::shell("true"), |a, n| a.input(&format!("f{n}"), b"x")).limits(|l| l.files = Count::of(20))),
+        (
+            "an input that does not fit",
+            Attack::shell("true")
+                .input("big", &vec![0; 4 << 20])
+                .limits(|l| l.disk = Bytes::mib(1)),
+        ),
+        (
+            "more inputs than files",
+            (0..60)
+                .fold(Attack::shell("true"), |a, n| a.input(&format!("f{n}"), b"x"))
+                .limits(|l| l.files = Count::of(20)),
+        ),
         ("the same input twice", Attack::shell("true").input("a", b"x").input("a", b"y")),
         ("an input called ..", Attack::shell("true").input("..", b"x")),
         ("an input in another directory", Attack::shell("true").input("../etc/passwd", b"x")),
@@ -139,7 +150,10 @@ fn failures() -> Vec<(&'static str, Attack)> {
         ("a relative path that is shown", Attack::shell("true").shows("relative".as_ref())),
         ("the root that is shown", Attack::shell("true").shows("/".as_ref())),
         ("a path of dots that is shown", Attack::shell("true").shows("/usr/../root/x".as_ref())),
-        ("a path below a file that is shown", Attack::shell("true").shows("/etc/hostname/x/y".as_ref())),
+        (
+            "a path below a file that is shown",
+            Attack::shell("true").shows("/etc/hostname/x/y".as_ref()),
+        ),
     ]
 }
 
@@ -149,8 +163,9 @@ fn xr_11_failed_setups_leave_nothing() {
     leaves_nothing(|own| {
         for round in 0..3 {
             for (what, attack) in failures() {
-                let (result, took) =
-                    timed(|| own.start(attack.job).and_then(|running| running.wait(&mut Quiet, None)));
+                let (result, took) = timed(|| {
+                    own.start(attack.job).and_then(|running| running.wait(&mut Quiet, None))
+                });
                 match result {
                     Err(Refusal::Internal { doing, source }) => {
                         panic!("{what}: our own failure, {doing}: {source}")
@@ -183,6 +198,10 @@ fn a_program_that_is_not_there_is_told_as_such() {
 #[test]
 fn xr_11_a_tree_that_is_too_large() {
     let _alone = alone();
+    // Others can write only where runs have places of their own.
+    if !is_root_for("xr_11 tree") {
+        return;
+    }
     let canary = Canary::plant();
     for count in [130, 600] {
         leaves_nothing(|own| {
@@ -200,15 +219,33 @@ fn xr_11_a_tree_that_is_too_large() {
     }
 }
 
+/// Memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn res_13_a_flood_of_output_does_not_grow_this_process() {
+    let _alone = alone();
+    let own = Sandbox::open(&settings()).unwrap();
+    run(&own, Attack::shell("true"));
+    let flood = "while True: os.write(1, b'A' * 65536); os.write(2, b'B' * 65536)";
+    let attack = Attack::python(flood).limits(|limits| limits.output = Bytes::mib(4));
+    let before = resident();
+    let outcome = run(&own, attack.timeout(2000));
+    let grown = resident().saturating_sub(before);
+    let total = outcome.stdout.total + outcome.stderr.total;
+    assert!(total > 64 << 20, "{total}");
+    // Both streams, each at most twice what is kept of it.
+    assert!(grown < 2 * 2 * 4 * 1024, "{grown} KiB more for {total} bytes");
+}
+
 #[test]
 fn xr_12_many_runs_one_after_another() {
     let _alone = alone();
     let runs = soak(300);
-    let resident = || {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
-    };
     let before = kernel_counts();
     leaves_nothing(|own| {
         for _ in 0..20 {
@@ -224,7 +261,11 @@ fn xr_12_many_runs_one_after_another() {
     });
     let most = runs as u64 / 2;
     let few = || kernel_counts().iter().all(|(name, now)| *now < before[name] + most.max(100));
-    assert!(holds_within(Duration::from_secs(15), few), "{before:?} and then {:?}", kernel_counts());
+    assert!(
+        holds_within(Duration::from_secs(15), few),
+        "{before:?} and then {:?}",
+        kernel_counts()
+    );
 }
 
 #[test]
@@ -258,7 +299,8 @@ fn more_runs_than_there_is_room_for_are_refused() {
     let _alone = alone();
     leaves_nothing(|own| {
         assert!(!crowd(own).is_empty());
-        let again = || own.start(Attack::shell("true").job).map(|r| r.wait(&mut Quiet, None)).is_ok();
+        let again =
+            || own.start(Attack::shell("true").job).map(|r| r.wait(&mut Quiet, None)).is_ok();
         assert!(holds_within(Duration::from_secs(5), again));
     });
 }
@@ -318,10 +360,17 @@ time.sleep(60) # {token}"
             let victim = if which == "guard" { guard } else { spawner };
             kill(victim.pid);
             let gone = || with_token(&token).is_empty();
-            assert!(holds_within(Duration::from_secs(2), gone), "{which}: {:?}", with_token(&token));
+            assert!(
+                holds_within(Duration::from_secs(2), gone),
+                "{which}: {:?}",
+                with_token(&token)
+            );
             let (outcome, _) = waiting.join().unwrap();
             // It did not end by itself, and nobody claims so.
-            assert!(outcome.is_err_and(|refusal| matches!(refusal, Refusal::Internal { .. })), "{which}");
+            assert!(
+                outcome.is_err_and(|refusal| matches!(refusal, Refusal::Internal { .. })),
+                "{which}"
+            );
         });
     }
 }
@@ -396,7 +445,8 @@ fn hotcell_itself_is_killed_while_a_run_is_paused() {
     let process = with_token(&token).remove(0);
     let cgroup = process.file("cgroup");
     let path_of = |hierarchy: &str| {
-        let line = cgroup.lines().find(|line| line.contains(hierarchy) && line.contains("hotcell-"));
+        let line =
+            cgroup.lines().find(|line| line.contains(hierarchy) && line.contains("hotcell-"));
         line.and_then(|line| line.splitn(3, ':').nth(2)).map(str::to_owned)
     };
     let switches = [
@@ -405,7 +455,8 @@ fn hotcell_itself_is_killed_while_a_run_is_paused() {
         ("0::", "/sys/fs/cgroup", "cgroup.freeze", "1"),
     ];
     let frozen = switches.iter().any(|(hierarchy, root, file, word)| {
-        path_of(hierarchy).is_some_and(|path| fs::write(format!("{root}{path}/{file}"), word).is_ok())
+        path_of(hierarchy)
+            .is_some_and(|path| fs::write(format!("{root}{path}/{file}"), word).is_ok())
     });
     if !frozen {
         return skip("killed while paused", "there is no freezer here");
@@ -414,6 +465,7 @@ fn hotcell_itself_is_killed_while_a_run_is_paused() {
     victim.process.wait().unwrap();
     let gone = || with_token(&token).is_empty();
     assert!(holds_within(Duration::from_secs(4), gone), "{:?}", with_token(&token));
+    drop(victim);
     drop(Sandbox::open(&settings()).unwrap());
     let left = before.left_over();
     assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));

@@ -15,7 +15,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use hotcell_sandbox::{Command, Holes, Input, Job, Refusal, Running, Sandbox, Settings, Sink, Stdin};
+use hotcell_sandbox::{
+    Command, Holes, Input, Job, Refusal, Running, Sandbox, Settings, Sink, Stdin,
+};
 use hotcell_types::{Level, Limits, Outcome, Profile, Span, Template};
 
 pub use hotcell_sandbox::hole;
