@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use hotcell_tests::{
-    Answers, Attack, Canary, Quiet, holds_within, hole, is_root_for, text, token, with_token,
+    Answers, Attack, Canary, Quiet, RUN_IDS, SHARED_PLACES, holds_within, hole, is_root_for, text,
+    token, with_token,
 };
 use hotcell_types::Status;
 
@@ -39,7 +40,7 @@ say('found', found)
         assert_eq!(Attack::python(&leave).run().status, Status::Success);
         Attack::python(&look).answers().is("found", "[]");
     }
-    for place in ["/tmp", "/dev/shm", "/var/tmp", "/run"] {
+    for place in SHARED_PLACES {
         let left = fs::read_dir(place).into_iter().flatten().flatten();
         let left = left.filter(|entry| entry.file_name().to_string_lossy().contains(&mark));
         assert_eq!(left.count(), 0, "{place}");
@@ -151,12 +152,9 @@ fn xr_08_ids_are_not_reused_while_anything_has_them() {
         assert!(seen.insert(outside), "an id came back at once: {seen:?}");
     }
     // A file that a run's id owns is found nowhere, so that the next holder inherits nothing.
-    for place in ["/tmp", "/dev/shm", "/var/tmp", "/run"] {
-        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-            let Ok(found) = entry.metadata() else { continue };
-            let ours = (0x7100_0000..0x7101_0000).contains(&found.uid());
-            assert!(!ours, "{}", entry.path().display());
-        }
+    for entry in SHARED_PLACES.iter().flat_map(fs::read_dir).flatten().flatten() {
+        let ours = entry.metadata().is_ok_and(|found| RUN_IDS.contains(&found.uid()));
+        assert!(!ours, "{}", entry.path().display());
     }
 }
 

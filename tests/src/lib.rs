@@ -41,8 +41,19 @@ impl Sink for Quiet {
 }
 
 pub fn settings() -> Settings {
-    Settings { minimum: Level::NoProc, home: std::env::temp_dir() }
+    Settings { minimum: Level::NoProc, home: home() }
 }
+
+/// A home that is this process's own.
+fn home() -> PathBuf {
+    std::env::temp_dir().join(format!("hotcell-tests-{}", std::process::id()))
+}
+
+/// Ids that runs are given.
+pub const RUN_IDS: std::ops::Range<u32> = 0x7100_0000..0x7101_0000;
+
+/// Where everybody can write.
+pub const SHARED_PLACES: [&str; 5] = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run"];
 
 /// The sandbox as it is shipped, but for the launcher's switch.
 pub fn sandbox() -> &'static Sandbox {
@@ -512,14 +523,14 @@ impl Snapshot {
             let to = fs::read_link(fd.path()).unwrap_or_default();
             items.insert(format!("descriptor {} {}", fd.file_name().display(), to.display()));
         }
-        for dir in ["/run/hotcell", "/dev/shm", "/dev/mqueue"].map(PathBuf::from) {
-            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                items.insert(format!("file {}", entry.path().display()));
-            }
+        // Ours by the place, or by the id of a run.
+        for entry in
+            ["/run/hotcell".into(), home()].iter().flat_map(fs::read_dir).flatten().flatten()
+        {
+            items.insert(format!("file {}", entry.path().display()));
         }
-        let temporary = std::env::temp_dir();
-        for entry in fs::read_dir(&temporary).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().contains("hotcell") {
+        for entry in SHARED_PLACES.iter().flat_map(fs::read_dir).flatten().flatten() {
+            if entry.metadata().is_ok_and(|m| RUN_IDS.contains(&m.uid())) {
                 items.insert(format!("file {}", entry.path().display()));
             }
         }
