@@ -33,7 +33,15 @@ fn build(jail: &Path, out: &Path, features: &str) -> Result<PathBuf, Box<dyn Err
         "-Clink-arg=-Wl,-z,noexecstack",
     ];
     let status = Command::new(env::var("CARGO")?)
-        .args(["build", "--quiet", "--package", "hotcell-jail", "--bin", "hotcell-jail"])
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "hotcell-jail",
+            "--bin",
+            "hotcell-jail",
+        ])
         .args(["--profile", "launcher", "--target", &target, "--features", features])
         .arg("--manifest-path")
         .arg(jail.join("Cargo.toml"))

@@ -104,6 +104,8 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
         let point = fields.next().unwrap_or_default();
         let options = fields.next().unwrap_or_default();
         seen.mounts += 1;
+        let has_nosuid = options.split(|&b| b == b',').any(|option| option == b"nosuid");
+        require(has_nosuid, Step::AttestMounts)?;
         proc_mounts += u32::from(point == place::PROC.to_bytes());
         if options.starts_with(b"ro,") || options == b"ro" {
             root_seen |= point == b"/";
@@ -149,6 +151,13 @@ fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     let limits = &expected.order.limits;
     require(at_most(b"Max core file size", 0).is_some(), Step::AttestRlimits)?;
     require(at_most(b"Max file size", limits.disk_bytes).is_some(), Step::AttestRlimits)?;
+    for (name, value) in [
+        (&b"Max data size"[..], limits.data_bytes),
+        (b"Max processes", limits.processes),
+        (b"Max cpu time", limits.cpu_seconds),
+    ] {
+        require(value == 0 || at_most(name, value).is_some(), Step::AttestRlimits)?;
+    }
     let open_files = at_most(b"Max open files", limits.open_files);
     require(open_files.is_some(), Step::AttestRlimits)?;
     seen.open_files = open_files.unwrap_or(0);

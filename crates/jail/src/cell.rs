@@ -225,18 +225,15 @@ fn drop_capabilities(bare: bool) -> rustix::io::Result<()> {
 }
 
 fn fork_program(plan: &Plan<'_>) -> Done<Pid> {
-    let order = plan.order;
+    // From here on nobody inside can look into this process; the child is opened again for the
+    // spawner's eyes, and has nothing in it yet.
+    set_dumpable(plan.order, DumpableBehavior::NotDumpable)?;
     match sys::clone(0, None).at(Step::Fork)? {
         Cloned::Child => {
             let Err(failure) = become_program(plan);
             fail(&failure)
         }
         Cloned::Parent { pid, .. } => {
-            // Nobody inside can look into this process from here on.
-            if !order.leaves_out(hole::DUMPABLE) {
-                let opaque = DumpableBehavior::NotDumpable;
-                rustix::process::set_dumpable_behavior(opaque).at(Step::Fork)?;
-            }
             sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)?;
             sys::close_range(slot::CELL, u32::MAX).at(Step::Descriptors)?;
             Ok(pid)
@@ -244,14 +241,26 @@ fn fork_program(plan: &Plan<'_>) -> Done<Pid> {
     }
 }
 
+fn set_dumpable(order: &Order<'_>, behaviour: DumpableBehavior) -> Done {
+    if order.leaves_out(hole::DUMPABLE) {
+        return Ok(());
+    }
+    rustix::process::set_dumpable_behavior(behaviour).at(Step::Fork)
+}
+
 /// The program's process: waits for its job, puts on the rest of the layers, waits for release, and
 /// becomes the program.
 fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
     let order = plan.order;
+    set_dumpable(order, DumpableBehavior::Dumpable)?;
     if !order.leaves_out(hole::SESSION) {
         rustix::process::setsid().at(Step::Session)?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    if !order.leaves_out(hole::LANDLOCK) {
+        // A second domain within the init's: signals and looks reach down from the init and not up.
+        sys::landlock_restrict(sys::at(slot::RULESET)).at(Step::Landlock)?;
+    }
     if plan.setup.bare {
         stand_alone()?;
     } else {
@@ -283,8 +292,6 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
 /// What a pid and a mount namespace would have done for the program's process.
 fn stand_alone() -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
-    // A second domain within the init's: signals reach down from the init and not up to it.
-    sys::landlock_restrict(sys::at(slot::RULESET)).at(Step::Landlock)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let work = rustix::fs::openat(sys::at(slot::CELL), c"work", flags, Mode::empty());
     rustix::process::fchdir(work.at(Step::Session)?).at(Step::Session)

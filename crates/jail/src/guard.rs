@@ -1,8 +1,8 @@
 //! The launcher's first process. It stays in the host's namespaces, starts the spawner, and is there
 //! until everything is gone.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -22,6 +22,12 @@ use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
 const CONTROL: u32 = 0;
 
 const FAILED: u8 = 70;
+
+/// The wait status of a spawner that hotcell dismissed.
+const DISMISSED: u32 = 0;
+
+/// Of all processes, what untrusted code does is the first to go when the host runs out of memory.
+const OOM_SCORE: &[u8] = b"500";
 
 /// The hard limit on open files that the launcher itself needs.
 const DESCRIPTORS_LEAST: u64 = 900;
@@ -58,26 +64,27 @@ fn run() -> Done {
         linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID
     };
     match sys::clone(u64::from(namespaces), None).at(Step::Namespaces)? {
-        Cloned::Child => {
-            if let Err(failure) = spawn(setup, entries) {
+        Cloned::Child => match spawn(setup, entries) {
+            Ok(dismissed) => sys::exit(u8::from(!dismissed)),
+            Err(failure) => {
                 let told = chan::report(sys::at(CONTROL), &Report::Failed(failure), None);
                 sys::exit(if told.is_ok() { FAILED } else { FAILED + 1 })
             }
-            sys::exit(0)
-        }
+        },
         Cloned::Parent { pid, pidfd } => {
-            let hotcell_is_gone = watch(&pidfd).at(Step::Protocol)?;
+            let leash = received.fds.get(standing.cgroups as usize).at(Step::Protocol)?;
+            let hotcell_is_gone = watch(&pidfd, leash).at(Step::Protocol)?;
             if hotcell_is_gone {
                 cgroups::thaw(&standing, &received.fds);
             }
-            sys::wait_for(pid).map(drop).at(Step::Protocol)?;
+            let status = sys::wait_for(pid).at(Step::Protocol)?;
             if setup.bare {
                 // No namespace has ended them.
                 let host = HostProc::open().at(Step::HostProc)?;
                 orphans::end(&host, |_| false);
             }
-            // While hotcell lives it does this itself.
-            if hotcell_is_gone {
+            // While hotcell lives it does this itself, and other launchers may be using them.
+            if hotcell_is_gone || (status != DISMISSED && is_cut(leash)) {
                 cgroups::remove(&standing, &received.fds);
             }
             Ok(())
@@ -89,6 +96,8 @@ fn run() -> Done {
 fn clean() -> Done {
     sys::close_range(CONTROL + 1, u32::MAX).at(Step::Descriptors)?;
     sys::reset_signals();
+    let own = HostProc::open().and_then(|host| host.own()).at(Step::HostProc)?;
+    own.write(c"oom_score_adj", OOM_SCORE).at(Step::Rlimits)?;
     rustix::process::umask(Mode::empty());
     // Cells put their descriptors at high numbers.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
@@ -119,7 +128,7 @@ fn become_reaper() -> Done {
 }
 
 /// The life of the spawner, in its own mount and pid namespace.
-fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
+fn spawn(setup: Setup, entries: Entries<'_>) -> Done<bool> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
     if setup.bare {
@@ -132,15 +141,17 @@ fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
         return Err(failed(Step::LandlockRuleset, Errno::OPNOTSUPP, 0));
     }
     let control = rustix::io::fcntl_dupfd_cloexec(sys::at(CONTROL), 3).at(Step::Descriptors)?;
-    Spawner::new(control, host, rules, setup)?.serve()
+    let mut spawner = Spawner::new(control, host, rules, setup)?;
+    spawner.serve()?;
+    Ok(spawner.is_dismissed)
 }
 
 /// Returns when the spawner has ended, or is about to because hotcell is gone, and tells whether it is.
-fn watch(spawner: &OwnedFd) -> rustix::io::Result<bool> {
+/// The leash is a pipe whose other end hotcell holds as long as it lives.
+fn watch(spawner: &OwnedFd, leash: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     let mut fds = [
         PollFd::from_borrowed_fd(spawner.as_fd(), PollFlags::IN),
-        // Never read here: only its end counts.
-        PollFd::from_borrowed_fd(sys::at(CONTROL), PollFlags::empty()),
+        PollFd::from_borrowed_fd(leash, PollFlags::empty()),
     ];
     loop {
         match poll(&mut fds, None) {
@@ -158,4 +169,12 @@ fn watch(spawner: &OwnedFd) -> rustix::io::Result<bool> {
             return Ok(false);
         }
     }
+}
+
+/// Whether hotcell is gone, although the spawner ended first: the two ends of a killed process may be
+/// seen one after the other.
+fn is_cut(leash: BorrowedFd<'_>) -> bool {
+    const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(leash, PollFlags::empty())];
+    poll(&mut fds, Some(&PATIENCE)).is_ok_and(|events| events > 0)
 }

@@ -40,6 +40,8 @@ pub(crate) struct Spawner {
     pub(crate) setup: Setup,
     /// Only who may set groups can drop them.
     pub(crate) drops_groups: bool,
+    /// hotcell lives and wants no more of this launcher.
+    pub(crate) is_dismissed: bool,
     runs: [Option<Run>; MAX_RUNS],
 }
 
@@ -109,7 +111,17 @@ impl Spawner {
         let tree_mounts = if setup.bare { 0 } else { count_mounts(&own)? };
         let drops_groups = !setup.bare && !setup.user_namespace && may_set_groups(&own);
         let runs = [const { None }; MAX_RUNS];
-        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, drops_groups, runs })
+        Ok(Spawner {
+            control,
+            host,
+            rules,
+            namespaces,
+            tree_mounts,
+            setup,
+            drops_groups,
+            is_dismissed: false,
+            runs,
+        })
     }
 
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
@@ -190,7 +202,9 @@ impl Spawner {
             Err(Errno::MSGSIZE) => return Ok(true),
             Err(errno) => return Err(failed(Step::Protocol, errno, 0)),
         };
-        if received.length == 0 {
+        if received.length <= 1 {
+            // A last word, or the end without one.
+            self.is_dismissed = received.length == 1;
             return Ok(false);
         }
         let packet = packet.get(..received.length).unwrap_or_default();
@@ -278,10 +292,12 @@ impl Spawner {
         match chan::receive(&run.socket, packet) {
             Ok(received) if received.length > 1 => {
                 run.begun = clock_gettime(ClockId::Monotonic);
-                let packet = packet.get(..received.length).unwrap_or_default();
+                let packet = packet.get_mut(..received.length).unwrap_or_default();
                 if let Err(failure) = run.pass_on(packet, &received.fds) {
                     run.fail(failure);
                 }
+                // Later cells are copies of this process: nothing of a job may be in it.
+                packet.fill(0);
             }
             _ => {
                 run.is_condemned = true;
@@ -399,9 +415,9 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
     };
     let micros = Micros { build, attest: micros_since(attest_begun) };
     run.program = expected.setup.bare.then_some(pidfd);
-    run.say(b"g").at(Step::Protocol)?;
+    // In this order, so that a run that hotcell does not know to be released was not.
     tell(&run.socket, &Report::Released(seen, micros), None);
-    Ok(())
+    run.say(b"g").at(Step::Protocol)
 }
 
 impl Run {

@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -70,7 +70,10 @@ fn attach(mount: &OwnedFd, dir: BorrowedFd<'_>, at: &CStr) -> rustix::io::Result
 fn make(root: &OwnedFd, entry: Entry<'_>) -> rustix::io::Result<()> {
     match entry {
         Entry::Dir(at) => make_dir(root, at),
-        Entry::Link { at, to } => rustix::fs::symlinkat(to, root, relative(at)?),
+        Entry::Link { at, to } => {
+            let (above, name) = split(relative(at)?)?;
+            rustix::fs::symlinkat(to, beneath(root, &above)?, name)
+        }
         Entry::File { at, content } => make_file(root, at, content),
         Entry::BindDir { from, at } => {
             make_dir(root, at)?;
@@ -88,7 +91,7 @@ fn make(root: &OwnedFd, entry: Entry<'_>) -> rustix::io::Result<()> {
         Entry::Hole { from, at } => {
             make_dir(root, at)?;
             // Without what is mounted below: the new root is already mounted over the old.
-            attach(&view(from, OpenTreeFlags::empty())?, root.as_fd(), relative(at)?)
+            attach_to(&view(from, OpenTreeFlags::empty())?, root, at)
         }
     }
 }
@@ -100,8 +103,50 @@ fn relative(path: &CStr) -> rustix::io::Result<&CStr> {
     CStr::from_bytes_with_nul(rest).map_err(|_| Errno::INVAL)
 }
 
+/// A directory's path, and the last component in it.
+fn split(path: &CStr) -> rustix::io::Result<(Above, &CStr)> {
+    let bytes = path.to_bytes_with_nul();
+    let slash = bytes.iter().rposition(|&b| b == b'/');
+    let (above, name) = match slash {
+        Some(at) => (bytes.get(..at), bytes.get(at + 1..)),
+        None => (Some(&b"."[..]), Some(bytes)),
+    };
+    let name = CStr::from_bytes_with_nul(name.unwrap_or_default()).map_err(|_| Errno::INVAL)?;
+    Ok((Above::of(above.unwrap_or_default())?, name))
+}
+
+/// A directory's path of its own, with a terminator.
+struct Above([u8; PATH_MOST]);
+
+/// Longest path of a directory in the tree.
+const PATH_MOST: usize = 1024;
+
+impl Above {
+    fn of(bytes: &[u8]) -> rustix::io::Result<Above> {
+        let mut path = [0; PATH_MOST];
+        // One byte stays for the terminator.
+        let place = path.get_mut(..bytes.len()).filter(|p| p.len() < PATH_MOST);
+        place.ok_or(Errno::NAMETOOLONG)?.copy_from_slice(bytes);
+        Ok(Above(path))
+    }
+}
+
+/// Opens a directory of the new root. No link is followed, our own included: an absolute one would
+/// lead out, into the host's tree, which is still this process's root.
+fn beneath(root: &OwnedFd, path: &Above) -> rustix::io::Result<OwnedFd> {
+    let path = CStr::from_bytes_until_nul(&path.0).map_err(|_| Errno::INVAL)?;
+    open_in(root, path, OFlags::DIRECTORY)
+}
+
+fn open_in(root: &OwnedFd, path: &CStr, extra: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
+}
+
 fn make_dir(root: &OwnedFd, at: &CStr) -> rustix::io::Result<()> {
-    match rustix::fs::mkdirat(root, relative(at)?, Mode::from_raw_mode(0o755)) {
+    let (above, name) = split(relative(at)?)?;
+    match rustix::fs::mkdirat(beneath(root, &above)?, name, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => Ok(()),
         other => other,
     }
@@ -109,14 +154,23 @@ fn make_dir(root: &OwnedFd, at: &CStr) -> rustix::io::Result<()> {
 
 fn make_file(root: &OwnedFd, at: &CStr, content: &[u8]) -> rustix::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, relative(at)?, flags, Mode::from_raw_mode(0o644))?;
+    let (above, name) = split(relative(at)?)?;
+    let above = beneath(root, &above)?;
+    let file = rustix::fs::openat(above, name, flags, Mode::from_raw_mode(0o644))?;
     write_all(file, content)
 }
 
 fn bind(root: &OwnedFd, from: &CStr, at: &CStr, device: bool) -> rustix::io::Result<()> {
     let mount = view(from, OpenTreeFlags::AT_RECURSIVE)?;
     sys::restrict_mount(&mount, device)?;
-    attach(&mount, root.as_fd(), relative(at)?)
+    attach_to(&mount, root, at)
+}
+
+/// Mounts at a path of the new root, which must be there and no link.
+fn attach_to(mount: &OwnedFd, root: &OwnedFd, at: &CStr) -> rustix::io::Result<()> {
+    let target = open_in(root, relative(at)?, OFlags::empty())?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount.as_fd(), c"", target.as_fd(), c"", flags)
 }
 
 /// A copy of the host's mount at a path, and of those below it if `extra` says so.
@@ -129,7 +183,7 @@ fn mount_proc(root: &OwnedFd) -> rustix::io::Result<()> {
     let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     let mount = mount_of(&context, proc_attributes())?;
-    attach(&mount, root.as_fd(), relative(place::PROC)?)
+    attach_to(&mount, root, place::PROC)
 }
 
 fn proc_attributes() -> MountAttrFlags {

@@ -234,7 +234,7 @@ pub struct Setup {
 }
 
 /// The fixed part of a setup packet. Descriptors of the packet, in order: hotcell's own directory in
-/// each cgroup hierarchy, then others that are only held.
+/// each cgroup hierarchy, the leash, then others that are only held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing<'a> {
     pub setup: Setup,

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use hotcell_types::{Artifact, Skipped};
@@ -14,8 +15,9 @@ use sha2::{Digest, Sha256};
 
 /// Deepest directory that is looked into.
 const MAX_DEPTH: usize = 64;
-/// Most artifacts, and most things that are reported as skipped.
+/// Most artifacts and skipped things together, and most bytes of their names.
 const MAX_LISTED: usize = 10_000;
+const MAX_NAMES: usize = 1024 * 1024;
 
 /// An input as it was placed; untouched inputs are no artifacts.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +41,14 @@ pub(crate) fn collect(
     most: u64,
     outputs: Option<&Path>,
 ) -> io::Result<Collected> {
-    let work = open_beneath(cell, c"work", OFlags::DIRECTORY)?;
+    let work = open_own(cell, c"work", OFlags::DIRECTORY, 0o700).or_else(|_| {
+        // The run closed even the directory above; it is behind the held descriptor all the same.
+        let held = format!("/proc/self/fd/{}", cell.as_raw_fd());
+        std::fs::set_permissions(held, std::fs::Permissions::from_mode(0o700))?;
+        open_own(cell, c"work", OFlags::DIRECTORY, 0o700)
+    })?;
     let target = outputs.map(File::open).transpose()?.map(OwnedFd::from);
-    let mut collector = Collector { placed, left: most, collected: Collected::default() };
+    let mut collector = Collector { placed, left: most, names: 0, collected: Collected::default() };
     collector.directory(work, target, "", 0);
     let mut collected = collector.collected;
     collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
@@ -53,6 +60,8 @@ struct Collector<'a> {
     placed: &'a HashMap<CString, Placed>,
     /// Bytes that may still be taken.
     left: u64,
+    /// Bytes of names so far.
+    names: usize,
     collected: Collected,
 }
 
@@ -77,7 +86,8 @@ impl Collector<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.collected.artifacts.len() + self.collected.skipped.len() >= MAX_LISTED
+        let listed = self.collected.artifacts.len() + self.collected.skipped.len();
+        listed >= MAX_LISTED || self.names >= MAX_NAMES
     }
 
     fn skip(&mut self, path: &str, why: &str) {
@@ -95,6 +105,7 @@ impl Collector<'_> {
     ) {
         let shown = name.to_string_lossy();
         let path = if prefix.is_empty() { shown.into_owned() } else { format!("{prefix}/{shown}") };
+        self.names += path.len();
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(errno) => return self.skip(&path, &format!("cannot be looked at: {errno}")),
@@ -224,14 +235,9 @@ fn store(
     mut source: impl Read,
     executable: bool,
 ) -> io::Result<String> {
-    let beside = c".hotcell-part";
+    let beside = &part_name()?;
     let mode: RawMode = if executable { 0o755 } else { 0o644 };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // One that an interrupted run left is ours to remove.
-    match rustix::fs::unlinkat(target, beside, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-        Err(errno) => return Err(errno.into()),
-    }
     let mut file =
         File::from(rustix::fs::openat(target, beside, flags, Mode::from_raw_mode(mode))?);
     let stored = copy_and_hash(&mut source, &mut file).and_then(|sha256| {
@@ -242,6 +248,13 @@ fn store(
         rustix::fs::unlinkat(target, beside, AtFlags::empty()).ok();
     }
     stored
+}
+
+/// A name that the run cannot have chosen.
+fn part_name() -> io::Result<CString> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(CString::new(format!(".hotcell-{:016x}.part", u64::from_ne_bytes(random)))?)
 }
 
 fn copy_and_hash(mut source: impl Read, target: &mut impl Write) -> io::Result<String> {

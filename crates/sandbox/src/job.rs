@@ -111,3 +111,12 @@ pub enum Refusal {
     #[error("{doing}")]
     Internal { doing: String, source: std::io::Error },
 }
+
+impl Refusal {
+    /// Whether the other side went away before it said that the program was let go: it was not.
+    pub(crate) fn is_lost(&self) -> bool {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let Refusal::Internal { source, .. } = self else { return false };
+        matches!(source.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+    }
+}

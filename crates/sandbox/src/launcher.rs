@@ -26,6 +26,9 @@ const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER_WITH_HOLES"));
 /// Largest order.
 const MAX_ORDER: usize = 512;
 
+/// How long a launcher may take to build its tree. Far longer than it ever takes: a hang must not last.
+const READY_MOST: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+
 /// Why a launcher did not come up.
 #[derive(Debug)]
 pub(crate) enum StartError {
@@ -85,7 +88,9 @@ impl Idle {
         };
         layout.write(&standing, &mut writer);
         let packet = writer.finish().map_err(|_| silent("the root tree is too large"))?;
-        let fds: Vec<_> = kept.cgroups.iter().chain(&kept.others).copied().collect();
+        let leash = leash().map_err(StartError::Silent)?;
+        let held = [leash].into_iter().chain(kept.others.iter().copied());
+        let fds: Vec<_> = kept.cgroups.iter().copied().chain(held).collect();
         let control = self.control().map_err(StartError::Silent)?;
         chan::send(control, packet, &fds).map_err(|e| StartError::Silent(e.into()))?;
         Ok(Launcher { idle: self, answer: OnceLock::new() })
@@ -105,6 +110,12 @@ impl Launcher {
     fn hear(&self) -> Result<Ready, StartError> {
         let mut answer = [0; chan::MAX_REPORT];
         let control = self.idle.control().map_err(StartError::Silent)?;
+        let mut fds = [PollFd::from_borrowed_fd(control, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&READY_MOST)) {
+            Ok(0) => return Err(silent("the launcher does not come up")),
+            Ok(_) => {}
+            Err(errno) => return Err(StartError::Silent(errno.into())),
+        }
         let received =
             chan::receive(control, &mut answer).map_err(|e| StartError::Silent(e.into()))?;
         match Report::read(answer.get(..received.length).unwrap_or_default()) {
@@ -134,6 +145,10 @@ impl Launcher {
 
 impl Drop for Idle {
     fn drop(&mut self) {
+        // A last word tells the end of a launcher from the end of this process.
+        if let Ok(control) = self.control() {
+            rustix::io::write(control, b"b").ok();
+        }
         self.control = None;
         // The guard ends once everything has; waiting keeps it from becoming a zombie.
         if let Err(error) = self.guard.wait() {
@@ -169,6 +184,16 @@ fn execute(control: OwnedFd) -> io::Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
+}
+
+/// One end of a pipe whose other end this process holds as long as it lives, and no longer.
+fn leash() -> io::Result<BorrowedFd<'static>> {
+    static LEASH: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
+    if let Some((read, _write)) = LEASH.get() {
+        return Ok(read.as_fd());
+    }
+    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    Ok(LEASH.get_or_init(|| pipe).0.as_fd())
 }
 
 /// The sealed copy that is executed: made once per process, and nobody can change it.

@@ -10,6 +10,7 @@ use std::{fs, io};
 
 use hotcell_jail::wire::{Failed, Setup, Step};
 use hotcell_types::{Layer, Level};
+use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cell::Spares;
@@ -23,6 +24,8 @@ use crate::{Job, Refusal, Settings, places, start, steps};
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
 
+/// Launchers beyond which those without a run are ended.
+const MOST_BASES: usize = 16;
 /// Most launchers that one job tries: there are that many levels to go down.
 const MOST_TRIES: u32 = 5;
 
@@ -60,6 +63,9 @@ struct Found {
 /// A launcher with the tree that it built.
 #[derive(Debug)]
 pub(crate) struct Base {
+    /// The level that it gives, and how it stands.
+    pub(crate) level: Level,
+    pub(crate) setup: Setup,
     /// Ends before its launcher.
     pub(crate) spares: Spares,
     pub(crate) launcher: Launcher,
@@ -88,6 +94,9 @@ impl Sandbox {
         let powers = Powers::of_this_process();
         let mut found = Found::everything();
         let ids = if powers.gives_ids { found.take_ids() } else { found.without_ids() };
+        if ids.is_none() && powers.is_host_root {
+            return Err(root_without_ids(&found));
+        }
         let cgroups = found.take_cgroups();
         found.check(settings.minimum)?;
         let setup = Setup { user_namespace: !powers.administers, proc: true, bare: false };
@@ -125,10 +134,10 @@ impl Sandbox {
         let mut tries = 0;
         loop {
             tries += 1;
-            let (base, level) = self.base(&job.command.read_only)?;
+            let base = self.base(&job.command.read_only)?;
             let parts = Parts {
-                level,
-                bare: level == Level::LandlockOnly,
+                level: base.level,
+                bare: base.setup.bare,
                 home: &self.home,
                 cgroups: self.cgroups.as_ref(),
                 ids: self.ids.as_ref(),
@@ -146,45 +155,50 @@ impl Sandbox {
     /// After a failed start: makes way for another launcher where that helps, or gives the reason why
     /// not.
     fn replace(&self, base: &Arc<Base>, tries: u32, refusal: Refusal) -> Result<(), Refusal> {
+        if tries > MOST_TRIES {
+            return Err(refusal);
+        }
+        let answer = base.launcher.ready();
         let mut state = self.state();
-        match base.launcher.ready() {
-            Ok(_) if base.launcher.is_gone() && tries <= 1 => state.forget(base),
-            Ok(_) => return Err(refusal),
-            // The host gives less than it seemed to: once more at a lower level, if that is accepted.
-            Err(StartError::Step(failed)) if state.lower(*failed) => {
-                state.found.check(self.minimum)?;
+        match answer {
+            // Only a run that was surely not let go is started again.
+            Ok(_) if base.launcher.is_gone() && refusal.is_lost() => {
                 state.forget(base);
+                Ok(())
             }
-            // Another job found that out first.
-            Err(StartError::Step(_)) if state.forgot(base) && tries <= MOST_TRIES => {}
+            Ok(_) => Err(refusal),
             Err(error) => {
                 state.forget(base);
-                return Err(start_refusal(error, &base.layout));
+                state.lower(base, error, self.minimum)
             }
         }
-        if state.setup.bare {
-            places::sweep(&self.home);
-        }
-        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The launcher for runs that see these paths, and the level that it gives.
-    fn base(&self, read_only: &[PathBuf]) -> Result<(Arc<Base>, Level), Refusal> {
+    /// The launcher for runs that see these paths.
+    fn base(&self, read_only: &[PathBuf]) -> Result<Arc<Base>, Refusal> {
         let mut state = self.state();
+        // Whatever led here: below the minimum nothing is started.
+        state.found.check(self.minimum)?;
         if let Some(base) = state.bases.get(read_only) {
-            return Ok((Arc::clone(base), state.found.level));
+            return Ok(Arc::clone(base));
         }
+        state.make_room();
         let layout = self.layout(state.setup, read_only);
         let idle = state.idle.take();
         let launcher = self.launcher(idle, state.setup, &layout);
         let launcher = launcher.map_err(|error| start_refusal(&error, &layout))?;
-        let base = Arc::new(Base { spares: Spares::default(), launcher, layout });
+        if state.setup.bare {
+            places::sweep(&self.home);
+        }
+        let (level, setup) = (state.found.level, state.setup);
+        let spares = Spares::default();
+        let base = Arc::new(Base { level, setup, spares, launcher, layout });
         state.bases.insert(read_only.to_vec(), Arc::clone(&base));
-        Ok((base, state.found.level))
+        Ok(base)
     }
 
     fn layout(&self, setup: Setup, read_only: &[PathBuf]) -> Layout {
@@ -228,17 +242,41 @@ impl State {
         self.bases.retain(|_, known| !Arc::ptr_eq(known, base));
     }
 
-    fn forgot(&self, base: &Arc<Base>) -> bool {
-        !self.bases.values().any(|known| Arc::ptr_eq(known, base))
+    /// Ends launchers that nobody uses when there are many.
+    fn make_room(&mut self) {
+        if self.bases.len() >= MOST_BASES {
+            self.bases.retain(|_, base| Arc::strong_count(base) > 1);
+        }
     }
 
-    /// Goes down to the level at which a failed step is not needed. `false` when there is none.
-    fn lower(&mut self, failed: Failed) -> bool {
+    /// After a launcher failed to come up: goes down to the level at which the failed step is not
+    /// needed, if there is one and it is accepted. Until that is sure, nothing changes.
+    fn lower(&mut self, base: &Base, error: &StartError, minimum: Level) -> Result<(), Refusal> {
+        if self.setup != base.setup {
+            // Another job found that out first.
+            return Ok(());
+        }
+        let refused = || start_refusal(error, &base.layout);
+        let StartError::Step(failed) = error else { return Err(refused()) };
+        let (setup, found) = self.below(*failed).ok_or_else(refused)?;
+        found.check(minimum)?;
+        (self.setup, self.found) = (setup, found);
+        Ok(())
+    }
+
+    /// How to stand without a step that the host forbids. A step that failed for want of something
+    /// else is no reason to do without it.
+    fn below(&self, failed: Failed) -> Option<(Setup, Found)> {
+        let forbidden =
+            [Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::INVAL, Errno::NOSPC, Errno::USERS];
+        if !forbidden.contains(&Errno::from_raw_os_error(failed.errno)) {
+            return None;
+        }
+        let mut found = self.found.clone();
         match failed.step {
             Step::ProcMount if self.setup.proc => {
-                self.found.without_proc(failed.errno);
-                self.setup.proc = false;
-                true
+                found.without_proc(failed.errno);
+                Some((Setup { proc: false, ..self.setup }, found))
             }
             Step::UserNamespace
             | Step::IdMap
@@ -248,11 +286,10 @@ impl State {
             | Step::Pivot
                 if !self.setup.bare =>
             {
-                self.found.without_namespaces(failed);
-                self.setup = Setup { user_namespace: false, proc: false, bare: true };
-                true
+                found.without_namespaces(failed);
+                Some((Setup { user_namespace: false, proc: false, bare: true }, found))
             }
-            _ => false,
+            _ => None,
         }
     }
 }
@@ -264,6 +301,8 @@ struct Powers {
     administers: bool,
     /// Give runs ids that are not its own.
     gives_ids: bool,
+    /// Its own id is that of the host's root, which no run may have.
+    is_host_root: bool,
 }
 
 impl Powers {
@@ -273,9 +312,28 @@ impl Powers {
         };
         let ids = CapabilitySet::SETUID | CapabilitySet::SETGID;
         let administers = has(CapabilitySet::SYS_ADMIN);
-        let maps = ["/proc/self/uid_map", "/proc/self/gid_map"];
-        let has_ids = maps.into_iter().all(|map| fs::read_to_string(map).is_ok_and(has_pool));
-        Powers { administers, gives_ids: administers && has(ids) && has_ids }
+        let map_of = |kind: &str| fs::read_to_string(format!("/proc/self/{kind}_map"));
+        let has_ids = ["uid", "gid"].into_iter().all(|kind| map_of(kind).is_ok_and(has_pool));
+        let is_root = rustix::process::geteuid().is_root();
+        let is_host_root = is_root && !map_of("uid").is_ok_and(|map| is_elsewhere(&map));
+        Powers { administers, gives_ids: administers && has(ids) && has_ids, is_host_root }
+    }
+}
+
+/// Whether root of a user namespace with this map is somebody else outside.
+fn is_elsewhere(map: &str) -> bool {
+    map.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("0") && words.next().is_some_and(|outer| outer != "0")
+    })
+}
+
+/// The one id that a run must never have is root's.
+fn root_without_ids(found: &Found) -> Refusal {
+    Refusal::Layer {
+        layer: Layer::UniqueId,
+        why: format!("as root each run needs an id of its own, and {}", found.why),
+        fix: format!("{}; or run hotcell as an ordinary user", found.fix),
     }
 }
 
@@ -316,8 +374,9 @@ impl Found {
     }
 
     fn without_ids(&mut self) -> Option<IdPool> {
-        let why = "only root can give each run an id of its own".to_owned();
-        self.lower(Level::User, why, "run hotcell as root, or accept level `user`".to_owned());
+        let why = "only root with all its capabilities and ids can give each run an id of its own";
+        let fix = "run hotcell as root, or accept level `user`";
+        self.lower(Level::User, why.to_owned(), fix.to_owned());
         None
     }
 
@@ -376,8 +435,11 @@ fn start_refusal(error: &StartError, layout: &Layout) -> Refusal {
     }
 }
 
+/// Trees that are the kernel's own or change under everybody's hands.
+const KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
 fn check_shared(path: &Path) -> Result<(), Refusal> {
-    if layout::can_be_shared(path) {
+    if layout::can_be_shared(path) && !KERNEL.iter().any(|top| path.starts_with(top)) {
         return Ok(());
     }
     Err(Refusal::Invalid {
@@ -404,6 +466,31 @@ mod tests {
         ] {
             assert_eq!(has_pool(map.to_owned()), has, "{map:?}");
         }
+    }
+
+    #[test]
+    fn root_of_a_namespace_is_told_from_the_hosts() {
+        assert!(!is_elsewhere("         0          0 4294967295\n"));
+        assert!(is_elsewhere("0 1000 1\n1 100000 65536\n"));
+        assert!(!is_elsewhere(""));
+    }
+
+    fn standing(found: Found) -> State {
+        let setup = Setup { user_namespace: true, proc: true, bare: false };
+        State { setup, found, idle: None, bases: HashMap::new() }
+    }
+
+    #[test]
+    fn only_what_is_forbidden_lowers_the_level() {
+        let state = standing(Found::everything());
+        let failed = |step, errno: Errno| Failed { step, errno: errno.raw_os_error(), index: 0 };
+        let below = |step, errno| state.below(failed(step, errno)).map(|(_, found)| found.level);
+        assert_eq!(below(Step::ProcMount, Errno::PERM), Some(Level::NoProc));
+        assert_eq!(below(Step::UserNamespace, Errno::NOSPC), Some(Level::LandlockOnly));
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::IO, Errno::INTR] {
+            assert_eq!(below(Step::UserNamespace, errno), None, "{errno}");
+        }
+        assert_eq!(below(Step::LandlockRuleset, Errno::PERM), None);
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
 struct Pause {
     since: Option<Instant>,
     total: Duration,
+    /// The run is being ended: what is killed must not be frozen any more.
+    is_ending: bool,
 }
 
 /// Why hotcell ended a run.
@@ -111,7 +113,7 @@ impl Handle {
     /// Stops every process of the run until it is resumed. Needs a cgroup.
     pub fn pause(&self) -> Result<(), Refusal> {
         let mut pause = self.shared.pause();
-        if pause.since.is_none() {
+        if pause.since.is_none() && !pause.is_ending {
             self.shared.freezer()?.freeze().map_err(freezing)?;
             pause.since = Some(Instant::now());
         }
@@ -154,6 +156,15 @@ impl Shared {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends and removes what is left of a run that could not be followed to its end. Handles may keep
+    /// this alive for long.
+    fn abandon(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            // Whatever stays behind even so is swept by the next process.
+            cgroup.kill().and_then(|()| cgroup.remove()).ok();
+        }
+    }
+
     fn freezer(&self) -> Result<&Cgroup, Refusal> {
         self.cgroup.as_ref().ok_or_else(|| Refusal::Layer {
             layer: Layer::CgroupPids,
@@ -175,7 +186,7 @@ impl Running {
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
     /// directory; without one they are only listed.
     pub fn wait(mut self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
-        let end = self.attend(sink)?;
+        let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
         self.drain(sink);
         let most = self.limits.disk.get();
         let collected = collect::collect(&self.cell, &self.placed, most, outputs);
@@ -330,6 +341,7 @@ impl Running {
         rustix::io::write(&self.socket, b"k").ok();
         // What is frozen dies only once it is thawed.
         let mut pause = self.shared.pause();
+        pause.is_ending = true;
         if let (Some(since), Some(cgroup)) = (pause.since, &self.shared.cgroup)
             && cgroup.thaw().is_ok()
         {

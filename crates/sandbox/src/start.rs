@@ -73,7 +73,7 @@ pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     if let Some(cell) = parts.base.spares.take(kind) {
         match give_to(cell, parts, job) {
             // The waiting cell was lost; nothing of the job has run, so that another can take it.
-            Err(Refusal::Internal { .. }) => {}
+            Err(refusal) if refusal.is_lost() => {}
             other => return other,
         }
     }
@@ -88,7 +88,9 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     let sent = send(&cell, job, &inputs, &pipes);
     drop(pipes.theirs);
     let ready = parts.base.launcher.ready().map_err(|_| {
-        internal("waiting for the launcher, which did not come up")(io::ErrorKind::Other.into())
+        internal("waiting for the launcher, which did not come up")(
+            io::ErrorKind::BrokenPipe.into(),
+        )
     })?;
     let built = match (sent, await_release(&cell.socket, parts, job)) {
         (Ok(()), built) => built?,

@@ -32,15 +32,9 @@ pub(crate) struct Ours {
 impl Pipes {
     /// Makes them; the run's ends belong to `owner`, so that it can open `/dev/stdout` by name.
     pub(crate) fn new(stdin: &Stdin, owner: Option<u32>) -> io::Result<Pipes> {
-        let (their_in, our_in) = match stdin {
-            Stdin::Empty => {
-                (rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, 0.into())?, None)
-            }
-            Stdin::From(_) => {
-                let (read, write) = pipe(owner)?;
-                (read, Some(write))
-            }
-        };
+        // An empty one is a pipe that nobody writes to: not even /dev/null of the host crosses.
+        let (their_in, our_in) = pipe(owner)?;
+        let our_in = matches!(stdin, Stdin::From(_)).then_some(our_in);
         let (our_out, their_out) = pipe(owner)?;
         let (our_err, their_err) = pipe(owner)?;
         for fd in our_in.iter().chain([&our_out, &our_err]) {

@@ -26,7 +26,7 @@ const SYSTEM_BIN: [&str; 2] = ["/usr/bin", "/bin"];
 const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Directories that the sandbox builds for itself, so that nothing of the host can be shown in them.
-const BUILT_INSIDE: [&str; 5] = [WORK_DIR, "/tmp", "/dev", "/proc", "/sys"];
+const BUILT_INSIDE: [&str; 7] = [WORK_DIR, "/tmp", "/var/tmp", "/dev", "/proc", "/sys", "/run"];
 
 /// What in a home directory is never shown, nor any directory that contains it.
 const PRIVATE: [&str; 4] = ["", ".ssh", ".config", ".local/share"];
@@ -210,7 +210,7 @@ impl Host {
         if let Some(venv) = virtual_environment(candidate) {
             argv0 = venv.join("bin").join(candidate.file_name().unwrap_or_default());
             self.show(venv.clone(), &mut read_only)?;
-            for base in base_prefixes(&venv)? {
+            for base in base_prefixes(&venv, &program)? {
                 self.show(base, &mut read_only)?;
             }
         }
@@ -331,8 +331,9 @@ fn virtual_environment(candidate: &Path) -> Option<PathBuf> {
 }
 
 /// The installation that a virtual environment was made from, as its file spells it and behind
-/// links: Python reads the spelling.
-fn base_prefixes(venv: &Path) -> Result<Vec<PathBuf>, String> {
+/// links: Python reads the spelling. The file may have come with untrusted code, so that it is believed
+/// only where the interpreter itself lies below what it names.
+fn base_prefixes(venv: &Path, program: &Path) -> Result<Vec<PathBuf>, String> {
     let cfg = venv.join("pyvenv.cfg");
     let text = read_small(&cfg).ok_or_else(|| format!("{} cannot be read", cfg.display()))?;
     let home = text.split(|&b| b == b'\n').find_map(|line| {
@@ -345,7 +346,11 @@ fn base_prefixes(venv: &Path) -> Result<Vec<PathBuf>, String> {
         .filter(|h| h.is_absolute() && !h.components().any(|c| c == Component::ParentDir))
         .and_then(Path::parent)
         .ok_or_else(|| format!("{} names no absolute home", cfg.display()))?;
-    let mut prefixes = vec![real(prefix)?];
+    let behind = real(prefix)?;
+    if !program.starts_with(&behind) {
+        return Err(format!("{} names a home that its interpreter is not in", cfg.display()));
+    }
+    let mut prefixes = vec![behind];
     if prefixes.iter().all(|p| p != prefix) {
         prefixes.push(prefix.to_owned());
     }

@@ -91,6 +91,7 @@ pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, A
         (socket, sockets(profile)),
         (socketpair, sockets(Profile::Strict)),
         (setsockopt, socket_options()),
+        (fcntl, descriptor_commands()),
     ];
     let by_profile = match profile {
         Profile::Strict => strict(exec_key),
@@ -99,18 +100,20 @@ pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, A
     allowed.chain(refused).chain(reported).chain(same_everywhere).chain(by_profile).collect()
 }
 
+const PARENTAGE: &[u32] = &[1, 36]; // PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+
 /// Changes of what a file is rather than of what is in it. Landlock covers none of them.
 #[rustfmt::skip] // paragraphs, not columns
 const METADATA: &[Syscall] = &[
     chmod, fchmod, fchmodat, fchmodat2, chown, fchown, lchown, fchownat, utime, utimes, futimesat,
     utimensat, setxattr, lsetxattr, fsetxattr, setxattrat, removexattr, lremovexattr, fremovexattr,
-    removexattrat, file_setattr, inotify_add_watch,
+    removexattrat, file_setattr,
 ];
 
 /// What namespaces do for a run that has them: without a network namespace no socket may reach
 /// anything, by name or address; without a pid namespace other processes of the user keep their
 /// priorities; without a mount namespace the user's other files keep their modes, owners, times and
-/// attributes, and are not watched.
+/// attributes.
 pub(super) fn keep_off_the_host(actions: &mut [(Syscall, Action)]) {
     for (call, action) in actions {
         let own_only = match *call {
@@ -125,6 +128,14 @@ pub(super) fn keep_off_the_host(actions: &mut [(Syscall, Action)]) {
                 otherwise: EPERM,
             }),
             c if c == sched_setscheduler => Some(Action::Always(EPERM)),
+            // How a run's processes are found and ended when there is no pid namespace.
+            c if c == prctl => Some(Action::ByArguments {
+                rules: vec![
+                    Rule { tests: vec![is(0, PARENTAGE)], then: EPERM },
+                    Rule { tests: vec![is(0, PRCTL_OPTIONS)], then: Verdict::Allow },
+                ],
+                otherwise: Verdict::Errno(errno::EINVAL),
+            }),
             _ => None,
         };
         // What the profile refuses already stays refused.
@@ -150,7 +161,7 @@ const ALLOWED: &[Group] = &[
         from: Profile::Strict,
         calls: &[
             read, write, pread64, pwrite64, readv, writev, preadv, pwritev, preadv2, pwritev2,
-            lseek, close, close_range, dup, dup2, dup3, fcntl, fsync, fdatasync, fadvise64, pipe,
+            lseek, close, close_range, dup, dup2, dup3, fsync, fdatasync, fadvise64, pipe,
             pipe2, eventfd, eventfd2,
         ],
     },
@@ -254,8 +265,7 @@ const ALLOWED: &[Group] = &[
     Group {
         from: Profile::Standard,
         calls: &[
-            sendfile, splice, tee, copy_file_range, readahead, mincore, inotify_init, inotify_init1,
-            inotify_add_watch, inotify_rm_watch,
+            sendfile, splice, tee, copy_file_range, readahead, mincore,
         ],
     },
     // Timers that send signals.
@@ -398,6 +408,20 @@ fn sockets(profile: Profile) -> Action {
     }
     rules.push(rule(&[is(0, NEVER)], Verdict::Report));
     Action::ByArguments { rules, otherwise: Verdict::Errno(errno::EAFNOSUPPORT) }
+}
+
+/// All but those by which a run hears of, or holds up, what others do with files that it only shares.
+/// For the same reason inotify is not listed at all: its instances are counted for whoever made the
+/// run's namespaces, so that one run could use up the host's.
+fn descriptor_commands() -> Action {
+    const LEASE_AND_NOTIFY: &[u32] = &[1024, 1025, 1026]; // F_SETLEASE, F_GETLEASE, F_NOTIFY
+    Action::ByArguments {
+        rules: vec![Rule {
+            tests: vec![is(1, LEASE_AND_NOTIFY)],
+            then: Verdict::Errno(errno::EINVAL),
+        }],
+        otherwise: Verdict::Allow,
+    }
 }
 
 /// All but those that give the kernel a program to compile or load a protocol on top of TCP.

@@ -690,9 +690,12 @@ fn on_the_host_no_socket_opens_and_only_own_priorities_change() {
         assert_eq!(judged(profile, "setpriority", [0, 7, 0, 0, 0, 0]), EPERM);
         assert_eq!(judged(profile, "setpriority", [2, 0, 0, 0, 0, 0]), EPERM);
         assert_eq!(judged(profile, "sched_setscheduler", [0; 6]), EPERM);
-        for name in ["chmod", "fchmodat", "fchown", "utimensat", "setxattr", "inotify_add_watch"] {
+        for name in ["chmod", "fchmodat", "fchown", "utimensat", "setxattr"] {
             assert_eq!(judged(profile, name, [0; 6]), EPERM, "{name}");
         }
+    }
+    for (option, verdict) in [(1, EPERM), (36, EPERM), (15, Verdict::Allow), (8, EINVAL)] {
+        assert_eq!(judged(Profile::Standard, "prctl", [option, 0, 0, 0, 0, 0]), verdict);
     }
     // What the profile refused before is not allowed by this.
     assert_eq!(judged(Profile::Strict, "setpriority", [0; 6]), EPERM);
