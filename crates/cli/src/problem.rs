@@ -9,7 +9,7 @@ use crate::print::{self, harmless};
 use crate::{exit, run};
 
 /// Something that kept hotcell from doing what it was asked.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Problem {
     what: String,
     why: Option<String>,
@@ -75,6 +75,18 @@ impl Problem {
         self
     }
 
+    pub(crate) fn headline(&self) -> &str {
+        &self.what
+    }
+
+    pub(crate) fn because(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.fix.as_deref()
+    }
+
     /// The word for it in a JSON document.
     pub(crate) fn status(&self) -> &'static str {
         match self.exit {
@@ -114,6 +126,9 @@ impl From<Refusal> for Problem {
             Refusal::NotRunnable { program, why } => {
                 Problem::not_runnable(format!("`{program}` cannot be executed")).why(why)
             }
+            Refusal::Busy { running } => Problem::new(exit::REFUSED, "no room for another run")
+                .why(format!("{running} are running, as many as there can be"))
+                .fix("try again when one of them has ended"),
             Refusal::Internal { doing, source } => {
                 Problem::error(format!("{doing} failed")).why(cause(&source))
             }
@@ -166,6 +181,7 @@ mod tests {
             (Refusal::Layer { layer: Layer::Seccomp, why: text(), fix: text() }, 122, "refused"),
             (Refusal::Invalid { what: text(), why: text(), fix: text() }, 121, "invalid"),
             (Refusal::NotRunnable { program: text(), why: text() }, 126, "invalid"),
+            (Refusal::Busy { running: 96 }, 122, "refused"),
             (
                 Refusal::Internal { doing: text(), source: io::ErrorKind::Other.into() },
                 120,

@@ -9,8 +9,9 @@ use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::cgroups;
 use crate::chan;
-use crate::fail::{At, Done};
+use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
+use crate::orphans;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
 use crate::sys::{self, Cloned};
@@ -21,6 +22,9 @@ use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
 const CONTROL: u32 = 0;
 
 const FAILED: u8 = 70;
+
+/// The Landlock ABI that keeps signals in. Without a pid namespace nothing else does.
+const SIGNALS_SINCE: u32 = 6;
 
 /// The whole life of the launcher.
 pub fn main() -> ! {
@@ -44,7 +48,12 @@ fn run() -> Done {
     if setup.user_namespace {
         own_user_namespace()?;
     }
-    let namespaces = linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID;
+    let namespaces = if setup.bare {
+        become_reaper()?;
+        0
+    } else {
+        linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID
+    };
     match sys::clone(u64::from(namespaces), None).at(Step::Namespaces)? {
         Cloned::Child => {
             if let Err(failure) = spawn(setup, entries) {
@@ -59,6 +68,11 @@ fn run() -> Done {
                 cgroups::thaw(&standing, &received.fds);
             }
             sys::wait_for(pid).map(drop).at(Step::Protocol)?;
+            if setup.bare {
+                // No namespace has ended them.
+                let host = HostProc::open().at(Step::HostProc)?;
+                orphans::end(&host, |_| false);
+            }
             // While hotcell lives it does this itself.
             if hotcell_is_gone {
                 cgroups::remove(&standing, &received.fds);
@@ -92,15 +106,27 @@ fn own_user_namespace() -> Done {
     Ok(())
 }
 
+/// Without a pid namespace: what runs leave behind comes back here.
+fn become_reaper() -> Done {
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)
+}
+
 /// The life of the spawner, in its own mount and pid namespace.
 fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
-    tree::enter(setup, entries.clone())?;
-    let rules = Rules::of(entries)?;
+    if setup.bare {
+        become_reaper()?;
+    } else {
+        tree::enter(setup, entries.clone())?;
+    }
+    let rules = Rules::of(entries, setup.bare)?;
+    if setup.bare && rules.abi < SIGNALS_SINCE {
+        return Err(failed(Step::LandlockRuleset, Errno::OPNOTSUPP, 0));
+    }
     let control = rustix::io::fcntl_dupfd_cloexec(sys::at(CONTROL), 3).at(Step::Descriptors)?;
-    let drop_groups = !setup.user_namespace;
-    Spawner::new(control, host, rules, setup.proc, drop_groups)?.serve()
+    Spawner::new(control, host, rules, setup)?.serve()
 }
 
 /// Returns when the spawner has ended, or is about to because hotcell is gone, and tells whether it is.

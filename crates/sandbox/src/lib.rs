@@ -7,12 +7,14 @@
 mod cell;
 pub mod cgroup;
 mod collect;
+pub mod host;
 mod ids;
 mod job;
 pub mod lang;
 mod launcher;
 mod layout;
 mod native;
+mod places;
 mod running;
 pub mod seccomp;
 mod seen;
