@@ -91,7 +91,7 @@ impl Census {
             shared("mounts", lines("/proc/self/mountinfo", |_| true), 0),
             shared("cgroups that nobody holds", abandoned(), 0),
             shared("network namespaces", network_namespaces(), SLAB_SLACK),
-            shared("keys", lines("/proc/keys", |_| true), 0),
+            shared("keys", lines("/proc/keys", |_| true), foreign_runs()),
             shared("users of keys", lines("/proc/key-users", |_| true), foreign_runs()),
             shared("System V objects", sysv(), 0),
             shared("id reservations", reserved_ids(), foreign_runs()),
