@@ -1,10 +1,10 @@
 //! Filters, run by an interpreter of our own: for any call, a stricter profile never allows what a wider
-//! one refuses, another ABI is always the end, and every program is one that the kernel takes.
+//! one refuses, nor a run on the host itself what one in namespaces may not do, another ABI is always the end, and every program is one that the kernel takes.
 
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
-use hotcell_sandbox::seccomp::{Arch, filter};
+use hotcell_sandbox::seccomp::{Arch, Around, filter};
 use hotcell_types::Profile;
 
 use crate::outcome;
@@ -22,6 +22,8 @@ struct Machine {
     arch: u32,
     execveat: u32,
     filters: [Vec<u8>; 3],
+    /// The same without namespaces around them.
+    on_the_host: [Vec<u8>; 3],
 }
 
 fn machines() -> &'static [Machine; 2] {
@@ -31,7 +33,8 @@ fn machines() -> &'static [Machine; 2] {
         let make = |arch, audit, execveat| Machine {
             arch: audit,
             execveat,
-            filters: PROFILES.map(|profile| filter(profile, arch, key)),
+            filters: PROFILES.map(|profile| filter(profile, Around::Namespaces, arch, key)),
+            on_the_host: PROFILES.map(|profile| filter(profile, Around::Host, arch, key)),
         };
         [make(Arch::X86_64, 0xc000_003e, 322), make(Arch::Aarch64, 0xc000_00b7, 281)]
     })
@@ -53,13 +56,21 @@ pub fn seccomp(data: &[u8]) -> u64 {
     call[4..8].copy_from_slice(&arch.to_le_bytes());
     call[16..].copy_from_slice(&bytes[9..]);
     let verdicts = machine.filters.each_ref().map(|program| run(program, &call));
-    for verdict in verdicts {
+    let on_the_host = machine.on_the_host.each_ref().map(|program| run(program, &call));
+    for (inside, outside) in verdicts.into_iter().zip(on_the_host) {
+        assert!(inside == ALLOW || outside != ALLOW, "{number} is allowed only on the host");
+    }
+    for verdict in verdicts.into_iter().chain(on_the_host) {
         let known = [ALLOW, NOTIFY, KILL].contains(&verdict)
             || (verdict & 0xffff_0000 == ERRNO && verdict & 0xffff != 0);
         assert!(known, "{number} {arch:#x} gives {verdict:#x}");
     }
     if arch != machine.arch {
-        assert_eq!(verdicts, [KILL; 3], "{number} of another ABI ({arch:#x})");
+        assert_eq!(
+            (verdicts, on_the_host),
+            ([KILL; 3], [KILL; 3]),
+            "{number} of another ABI ({arch:#x})"
+        );
     }
     let [strict, standard, net] = verdicts.map(|verdict| verdict == ALLOW);
     // The one exec of strict is the launcher's, with the key that the program does not have.

@@ -59,9 +59,9 @@ pub(crate) fn setup_seeds() -> Vec<Vec<u8>> {
 pub fn wire_order(data: &[u8]) -> u64 {
     let data = packet(data);
     let Ok(order) = Order::read(data) else { return 1 };
-    assert!(order.descriptors() <= 1 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
+    assert!(order.descriptors() <= 2 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
     assert_eq!(written(|w| order.write(w)), data);
-    outcome(&[order.loopback, order.entrance.born, order.entrance.joins > 0])
+    outcome(&[order.loopback, order.brings_places, order.entrance.born, order.entrance.joins > 0])
 }
 
 pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
@@ -69,8 +69,15 @@ pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
         Limits { disk_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
     let seed = |born, joins, cgroup_name| {
         let entrance = Entrance { born, joins };
-        let order =
-            Order { outer_uid: 1, outer_gid: 2, limits, entrance, cgroup_name, loopback: born };
+        let order = Order {
+            outer_uid: 1,
+            outer_gid: 2,
+            limits,
+            entrance,
+            cgroup_name,
+            loopback: born,
+            brings_places: joins == 7,
+        };
         written(|w| order.write(w))
     };
     vec![

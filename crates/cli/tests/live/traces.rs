@@ -215,9 +215,16 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
+        // What a failed test found here does not stay for the next: deepest first.
+        let inner = |dir: &PathBuf| -> Vec<PathBuf> {
+            let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        };
         for dir in &self.dirs {
-            // Busy only if a test failed before.
-            fs::remove_dir(dir).ok();
+            let owners = inner(dir);
+            for dir in owners.iter().flat_map(&inner).chain(owners.clone()).chain([dir.clone()]) {
+                fs::remove_dir(dir).ok();
+            }
         }
     }
 }
