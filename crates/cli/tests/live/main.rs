@@ -1,0 +1,21 @@
+//! The real binary in a real sandbox, from end to end: every option, every way to end, hostile inputs,
+//! outputs and programs. On a host that gives no sandbox at all the tests say so and are skipped.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod ends;
+mod hostile;
+mod inputs;
+mod limits;
+mod options;
+mod outputs;
+mod signals;
+mod streams;
+mod support;
+mod traces;

@@ -1,0 +1,41 @@
+//! What is fuzzed: plain functions that take bytes, panic when something does not hold, and return a
+//! number that tells outcomes apart, by which a driver without coverage can keep what is interesting.
+//!
+//! Not reachable from here: the readers of kernel texts in `hotcell-sandbox::cgroup::parse` and
+//! `hotcell-jail::proc`, the `#!` line itself, and the configuration file, which is fuzzed through the
+//! binary (crates/cli/tests/config_fuzz.rs).
+
+mod lang;
+mod seccomp;
+mod text;
+mod wire;
+
+pub use lang::{language, run_env};
+pub use seccomp::seccomp;
+pub use text::{names, units};
+pub use wire::{wire_job, wire_order, wire_report, wire_setup};
+
+/// A target by its name, with inputs to begin from.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    pub name: &'static str,
+    pub run: fn(&[u8]) -> u64,
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+pub const TARGETS: [Target; 9] = [
+    Target { name: "units", run: units, seeds: text::unit_seeds },
+    Target { name: "names", run: names, seeds: text::name_seeds },
+    Target { name: "language", run: language, seeds: lang::language_seeds },
+    Target { name: "run_env", run: run_env, seeds: lang::env_seeds },
+    Target { name: "wire_setup", run: wire_setup, seeds: wire::setup_seeds },
+    Target { name: "wire_order", run: wire_order, seeds: wire::order_seeds },
+    Target { name: "wire_job", run: wire_job, seeds: wire::job_seeds },
+    Target { name: "wire_report", run: wire_report, seeds: wire::report_seeds },
+    Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
+];
+
+/// The outcome of several questions as one number.
+fn outcome(answers: &[bool]) -> u64 {
+    answers.iter().fold(1, |all, &answer| all << 1 | u64::from(answer))
+}

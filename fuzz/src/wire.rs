@@ -1,0 +1,172 @@
+//! What hotcell and the launcher say to each other. A packet that is accepted is written back as the same
+//! bytes: there is one spelling of everything.
+
+use std::ffi::CString;
+
+use hotcell_jail::wire::{
+    Blocked, Ended, Entrance, Entry, Failed, InputFile, Job, JobParts, Limits, MAX_CGROUPS,
+    MAX_ENTRIES, MAX_FDS, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Order, Ready, Report, Seen,
+    Setup, Standing, Step, Writer,
+};
+
+use crate::outcome;
+
+fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut buffer = vec![0; MAX_PACKET];
+    let mut writer = Writer::new(&mut buffer);
+    write(&mut writer);
+    writer.finish().expect("it fits").to_vec()
+}
+
+/// As the kernel delivers it: never longer than a packet.
+fn packet(data: &[u8]) -> &[u8] {
+    &data[..data.len().min(MAX_PACKET)]
+}
+
+pub fn wire_setup(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok((standing, entries)) = Standing::read(data) else { return 1 };
+    let entries: Vec<Entry<'_>> = entries.collect();
+    assert!(entries.len() <= MAX_ENTRIES && standing.cgroups as usize <= MAX_CGROUPS);
+    let again = written(|w| {
+        standing.write(entries.len() as u32, w);
+        entries.iter().for_each(|entry| entry.write(w));
+    });
+    assert_eq!(again, data, "every entry that was counted is there");
+    outcome(&[entries.is_empty(), standing.setup.bare, standing.setup.proc, standing.cgroups > 0])
+}
+
+pub(crate) fn setup_seeds() -> Vec<Vec<u8>> {
+    let entries = [
+        Entry::Dir(c"/etc"),
+        Entry::Link { at: c"/bin", to: c"usr/bin" },
+        Entry::File { at: c"/etc/hosts", content: b"127.0.0.1 localhost\n" },
+        Entry::BindDir { from: c"/usr", at: c"/usr" },
+        Entry::BindFile { from: c"/etc/localtime", at: c"/etc/localtime" },
+        Entry::Device { from: c"/dev/null", at: c"/dev/null" },
+    ];
+    let seed = |count: usize, cgroups: u32| {
+        let setup = Setup { user_namespace: count == 1, proc: true, bare: false };
+        let standing = Standing { setup, cgroup_name: c"hotcell-0123456789abcdef", cgroups };
+        written(|w| {
+            standing.write(count as u32, w);
+            entries.iter().take(count).for_each(|entry| entry.write(w));
+        })
+    };
+    vec![seed(0, 0), seed(1, 1), seed(entries.len(), 8), vec![]]
+}
+
+pub fn wire_order(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok(order) = Order::read(data) else { return 1 };
+    assert!(order.descriptors() <= 2 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
+    assert_eq!(written(|w| order.write(w)), data);
+    outcome(&[order.loopback, order.brings_places, order.entrance.born, order.entrance.joins > 0])
+}
+
+pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
+    let limits =
+        Limits { disk_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
+    let seed = |born, joins, cgroup_name| {
+        let entrance = Entrance { born, joins };
+        let order = Order {
+            outer_uid: 1,
+            outer_gid: 2,
+            limits,
+            entrance,
+            cgroup_name,
+            loopback: born,
+            brings_places: joins == 7,
+        };
+        written(|w| order.write(w))
+    };
+    vec![
+        seed(false, 0, b""),
+        seed(true, 0, b"/hotcell-0123456789abcdef/1"),
+        seed(true, 7, b"/x"),
+        seed(false, 8, b"/x"),
+    ]
+}
+
+pub fn wire_job(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok(job) = Job::read(data) else { return 1 };
+    let args: Vec<&[u8]> = job.args.clone().map(|text| text.to_bytes()).collect();
+    let env: Vec<&[u8]> = job.env.clone().map(|text| text.to_bytes()).collect();
+    let inputs: Vec<InputFile<'_>> = job.inputs.clone().collect();
+    assert!(args.len() <= MAX_STRINGS && env.len() <= MAX_STRINGS && inputs.len() <= MAX_INPUTS);
+    assert_eq!(job.descriptors(), 3 + inputs.len());
+    assert!(job.descriptors() <= MAX_FDS);
+    let parts = JobParts {
+        filter: job.filter,
+        exec_key: job.exec_key,
+        program: job.program.to_bytes(),
+        args: &args,
+        env: &env,
+        inputs: &inputs,
+    };
+    assert_eq!(written(|w| parts.write(w)), data);
+    outcome(&[
+        args.is_empty(),
+        env.is_empty(),
+        inputs.is_empty(),
+        job.filter.is_empty(),
+        job.exec_key == 0,
+    ])
+}
+
+pub(crate) fn job_seeds() -> Vec<Vec<u8>> {
+    let names: Vec<CString> = (0..3).map(|n| CString::new(format!("input{n}")).unwrap()).collect();
+    let input = |name| InputFile { name, bytes: 7, modified: 1, executable: true };
+    let inputs: Vec<InputFile<'_>> = names.iter().map(|name| input(name.as_c_str())).collect();
+    let seed = |args: &[&[u8]], env: &[&[u8]], count: usize| {
+        let parts = JobParts {
+            filter: &[6, 0, 0, 0, 0, 0, 0xff, 0x7f],
+            exec_key: count as u64,
+            program: b"/usr/bin/python3",
+            args,
+            env,
+            inputs: &inputs[..count],
+        };
+        written(|w| parts.write(w))
+    };
+    vec![
+        seed(&[], &[], 0),
+        seed(&[b"python3", b"-u", b""], &[b"A=b"], 3),
+        seed(&[b"\xff"], &[b"", b"="], 1),
+    ]
+}
+
+/// Here an absent number has many spellings, so that only the meaning comes back.
+pub fn wire_report(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok(report) = Report::read(data) else { return 1 };
+    let again = written(|w| report.write(w));
+    assert_eq!(again.len(), data.len());
+    assert_eq!(Report::read(&again).ok(), Some(report));
+    assert!(again.len() <= hotcell_jail::chan::MAX_REPORT);
+    2 + match report {
+        Report::Ready(_) => 0,
+        Report::Built => 1,
+        Report::Released(..) => 2,
+        Report::Failed(failed) => 8 + failed.step as u64,
+        Report::Ended(ended) => 3 + u64::from(ended.wait_status.is_some()),
+        Report::Poised { landlock_denied } => 6 + u64::from(landlock_denied),
+    }
+}
+
+pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
+    let mut ended =
+        Ended { wait_status: Some(9), cpu_micros: 5, written: Some(7), ..Ended::default() };
+    ended.blocked[0] = Blocked { number: 101, count: 3 };
+    let reports = [
+        Report::Ready(Ready { landlock_abi: 7, mounts: 20 }),
+        Report::Built,
+        Report::Released(Seen::default(), Micros { build: 1, attest: 2 }),
+        Report::Failed(Failed { step: Step::Busy, errno: -1, index: 9 }),
+        Report::Ended(ended),
+        Report::Ended(Ended::default()),
+        Report::Poised { landlock_denied: true },
+    ];
+    reports.iter().map(|report| written(|w| report.write(w))).collect()
+}
