@@ -245,10 +245,16 @@ fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
         Live::new(streams, move || again.cancel())
     };
     let outcome = running.wait(&mut live, outputs.as_ref().map(OutputDir::path))?;
+    let wants_files = outputs.is_some();
     if let Some(outputs) = outputs {
         outputs.keep();
     }
-    conclude(&outcome, &limits, live, signals.first(), json)
+    let code = conclude(&outcome, &limits, live, signals.first(), json)?;
+    // Who asked for files and gets fewer must be told.
+    if wants_files && !json {
+        print::to_people(&report::not_taken(&outcome.skipped));
+    }
+    Ok(code)
 }
 
 fn failed(doing: &'static str) -> impl Fn(io::Error) -> Problem {

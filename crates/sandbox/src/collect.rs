@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use hotcell_types::{Artifact, Skipped};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
@@ -39,7 +38,7 @@ pub(crate) fn collect(
     cell: &OwnedFd,
     placed: &HashMap<CString, Placed>,
     most: u64,
-    outputs: Option<&Path>,
+    outputs: Option<OwnedFd>,
 ) -> io::Result<Collected> {
     let work = open_own(cell, c"work", OFlags::DIRECTORY, 0o700).or_else(|_| {
         // The run closed even the directory above; it is behind the held descriptor all the same.
@@ -47,9 +46,8 @@ pub(crate) fn collect(
         std::fs::set_permissions(held, std::fs::Permissions::from_mode(0o700))?;
         open_own(cell, c"work", OFlags::DIRECTORY, 0o700)
     })?;
-    let target = outputs.map(File::open).transpose()?.map(OwnedFd::from);
     let mut collector = Collector { placed, left: most, names: 0, collected: Collected::default() };
-    collector.directory(work, target, "", 0);
+    collector.directory(work, outputs, "", 0);
     let mut collected = collector.collected;
     collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
     collected.skipped.sort_by(|a, b| a.path.cmp(&b.path));

@@ -89,8 +89,8 @@ impl Layout {
         for path in SHARED_ETC {
             layout.share(Path::new(path));
         }
-        // Debian's interpreters read their site configuration there.
-        for path in python_etc() {
+        // Debian's interpreters read their own configuration there.
+        for path in interpreters_etc() {
             layout.share(&path);
         }
         for (at, content) in FILES {
@@ -199,11 +199,16 @@ impl Layout {
     }
 }
 
-/// `/etc/python3*`, and nothing else of that directory.
-fn python_etc() -> Vec<PathBuf> {
+/// What their directories in /etc are called.
+const INTERPRETERS: [&str; 2] = ["python3", "java-"];
+
+fn interpreters_etc() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/etc") else { return Vec::new() };
-    let named = entries.flatten().filter(|e| e.file_name().as_bytes().starts_with(b"python3"));
-    named.map(|e| e.path()).filter(|p| p.is_dir()).collect()
+    let is_named = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        INTERPRETERS.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
+    };
+    entries.flatten().filter(is_named).map(|e| e.path()).filter(|p| p.is_dir()).collect()
 }
 
 fn as_path(text: &CString) -> &Path {
@@ -250,7 +255,9 @@ mod tests {
             if let Item::BindDir(at) | Item::BindFile(at) = item {
                 let path = as_path(at);
                 let allowed = SYSTEM.iter().chain(&SHARED_ETC).any(|p| path == Path::new(p))
-                    || path.to_string_lossy().starts_with("/etc/python3");
+                    || INTERPRETERS
+                        .iter()
+                        .any(|start| path.to_string_lossy().starts_with(&format!("/etc/{start}")));
                 assert!(allowed, "{path:?} is shared");
             }
         }

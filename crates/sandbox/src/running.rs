@@ -186,6 +186,8 @@ impl Running {
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
     /// directory; without one they are only listed.
     pub fn wait(mut self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
+        // Held from here on, so that nobody can put another in its place.
+        let outputs = outputs.map(open_outputs).transpose()?;
         let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
         self.drain(sink);
         let most = self.limits.disk.get();
@@ -339,6 +341,9 @@ impl Running {
     fn kill(&self) {
         // Any word on the socket means the end. If the launcher is gone, so is the run.
         rustix::io::write(&self.socket, b"k").ok();
+        if let Some(cgroup) = &self.shared.cgroup {
+            cgroup.hurry();
+        }
         // What is frozen dies only once it is thawed.
         let mut pause = self.shared.pause();
         pause.is_ending = true;
@@ -447,6 +452,18 @@ impl Running {
             error: None,
         }
     }
+}
+
+fn open_outputs(path: &Path) -> Result<OwnedFd, Refusal> {
+    let opened = std::fs::File::open(path).and_then(|dir| match dir.metadata()?.is_dir() {
+        true => Ok(OwnedFd::from(dir)),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    opened.map_err(|error| Refusal::Invalid {
+        what: format!("output directory `{}`", path.display()),
+        why: error.to_string(),
+        fix: "give a directory that is there and can be written".into(),
+    })
 }
 
 /// What can be done without waiting.

@@ -6,7 +6,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
             io::ErrorKind::BrokenPipe.into(),
         )
     })?;
-    let built = match (sent, await_release(&cell.socket, parts, job)) {
+    let built = match (sent, await_release(&cell, parts, job)) {
         (Ok(()), built) => built?,
         // A cell that could not be made has said why before it closed the socket.
         (Err(Refusal::Internal { .. }), Err(why)) => return Err(why),
@@ -159,6 +159,10 @@ fn describe_one(input: &Input) -> Result<Described, Refusal> {
     let metadata = input.file.metadata().map_err(internal("looking at an input"))?;
     if !metadata.is_file() {
         return Err(invalid("it is not a regular file"));
+    }
+    // Files of the kernel say that they are empty and are not.
+    if metadata.len() == 0 && input.file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
+        return Err(invalid("its size is not known before it is read; copy it to a file first"));
     }
     Ok(Described {
         name,
@@ -267,18 +271,19 @@ fn random_key() -> io::Result<NonZeroU64> {
 }
 
 /// Waits for the three words of a good start: built, released, or what failed.
-fn await_release(socket: &OwnedFd, parts: &Parts<'_>, job: &Job) -> Result<Built, Refusal> {
+fn await_release(cell: &Cell, parts: &Parts<'_>, job: &Job) -> Result<Built, Refusal> {
     let deadline = Instant::now() + BUILD_MOST;
-    let mut cell = None;
+    let mut place = None;
     loop {
-        let (report, fd) = next_report(socket, deadline)?;
+        let (report, fd) = next_report(&cell.socket, deadline)?;
         match report {
-            Report::Built => cell = fd,
+            Report::Built => place = fd,
             Report::Released(seen, micros) => {
-                let Some(cell) = cell else { return Err(nonsense()) };
+                let Some(cell) = place else { return Err(nonsense()) };
                 return Ok(Built { cell, seen, micros, released: Instant::now() });
             }
             Report::Failed(failed) => return Err(failure(failed, parts, job)),
+            Report::Ended(_) => return Err(ended_early(cell, job)),
             _ => return Err(nonsense()),
         }
     }
@@ -320,6 +325,19 @@ pub(crate) fn next_report(
 
 fn nonsense() -> Refusal {
     internal("understanding the launcher")(io::ErrorKind::InvalidData.into())
+}
+
+/// A cell that ended before its program started: if it was for want of memory, that is the job's.
+fn ended_early(cell: &Cell, job: &Job) -> Refusal {
+    let oom_kills = cell.cgroup.as_ref().and_then(|cgroup| cgroup.stats().oom_kills);
+    if oom_kills.unwrap_or(0) == 0 {
+        return internal("building the jail, which was killed")(io::ErrorKind::Other.into());
+    }
+    Refusal::Invalid {
+        what: "the job".into(),
+        why: format!("its inputs do not fit into the run's {} of memory", job.limits.memory),
+        fix: "give more with `--mem`: files count as memory".into(),
+    }
 }
 
 /// A failed step of this job: some are the job's own fault.

@@ -6,6 +6,7 @@ use hotcell_types::{
 };
 use serde::Serialize;
 
+use crate::print::harmless;
 use crate::problem::Problem;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -124,6 +125,20 @@ pub(super) fn remarks(outcome: &Outcome, limits: &Limits) -> String {
         text.push_str(
             &Problem::error("hotcell itself failed").why(why).text(crate::print::colour()),
         );
+    }
+    text
+}
+
+/// What was left behind in the working directory, the first few by name.
+pub(super) fn not_taken(skipped: &[Skipped]) -> String {
+    const NAMED: usize = 5;
+    let mut text = String::new();
+    for item in skipped.iter().take(NAMED) {
+        let path = harmless(&item.path);
+        text.push_str(&format!("hotcell: `{path}` was not taken: {}\n", harmless(&item.why)));
+    }
+    if let Some(more) = skipped.len().checked_sub(NAMED).filter(|&more| more > 0) {
+        text.push_str(&format!("hotcell: {more} more were not taken; --json lists them\n"));
     }
     text
 }

@@ -137,8 +137,20 @@ impl Cgroup {
         Err(CgroupError::timed_out(state.doing(), "freezer", file, WAIT_MOST))
     }
 
+    /// Lifts the processor share: dying takes time as well, and must not wait for its turn.
+    pub fn hurry(&self) {
+        for part in self.parts.iter().filter(|part| part.roles.has(Role::Cpu)) {
+            // If it cannot be lifted, the end only takes longer.
+            match part.version {
+                Version::V1 => part.dir.write(c"cpu.cfs_quota_us", b"-1").ok(),
+                Version::V2 => part.dir.write(c"cpu.max", b"max").ok(),
+            };
+        }
+    }
+
     /// Kills every process, frozen ones too, and returns when none is left.
     pub fn kill(&self) -> Result<(), CgroupError> {
+        self.hurry();
         for part in &self.parts {
             let file = if part.version == Version::V2 { "cgroup.kill" } else { "freezer.state" };
             kill_at_once(&part.dir)
