@@ -74,7 +74,8 @@ pub(crate) struct Shared {
     /// Wakes the run's thread.
     bell: OwnedFd,
     cancelled: AtomicBool,
-    cgroup: Option<Cgroup>,
+    /// Until the run is over: a handle that somebody keeps must not keep this.
+    cgroup: Mutex<Option<Cgroup>>,
     pause: Mutex<Pause>,
 }
 
@@ -114,7 +115,7 @@ impl Handle {
     pub fn pause(&self) -> Result<(), Refusal> {
         let mut pause = self.shared.pause();
         if pause.since.is_none() && !pause.is_ending {
-            self.shared.freezer()?.freeze().map_err(freezing)?;
+            self.shared.freezer(Cgroup::freeze)?;
             pause.since = Some(Instant::now());
         }
         drop(pause);
@@ -125,7 +126,7 @@ impl Handle {
     pub fn resume(&self) -> Result<(), Refusal> {
         let mut pause = self.shared.pause();
         if let Some(since) = pause.since {
-            self.shared.freezer()?.thaw().map_err(freezing)?;
+            self.shared.freezer(Cgroup::thaw)?;
             pause.total += since.elapsed();
             pause.since = None;
         }
@@ -139,7 +140,7 @@ impl Shared {
     pub(crate) fn new(cgroup: Option<Cgroup>) -> io::Result<Shared> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (cancelled, pause) = (AtomicBool::new(false), Mutex::default());
-        Ok(Shared { bell, cancelled, cgroup, pause })
+        Ok(Shared { bell, cancelled, cgroup: Mutex::new(cgroup), pause })
     }
 
     fn ring(&self) {
@@ -156,21 +157,27 @@ impl Shared {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends and removes what is left of a run that could not be followed to its end. Handles may keep
-    /// this alive for long.
+    fn cgroup(&self) -> MutexGuard<'_, Option<Cgroup>> {
+        self.cgroup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends and removes what is left of a run that could not be followed to its end.
     fn abandon(&self) {
-        if let Some(cgroup) = &self.cgroup {
+        if let Some(cgroup) = self.cgroup().take() {
             // Whatever stays behind even so is swept by the next process.
             cgroup.kill().and_then(|()| cgroup.remove()).ok();
         }
     }
 
-    fn freezer(&self) -> Result<&Cgroup, Refusal> {
-        self.cgroup.as_ref().ok_or_else(|| Refusal::Layer {
-            layer: Layer::CgroupPids,
-            why: "a run can be paused only in a cgroup".into(),
-            fix: "`hotcell doctor` says how to get one".into(),
-        })
+    fn freezer(&self, act: fn(&Cgroup) -> Result<(), CgroupError>) -> Result<(), Refusal> {
+        match self.cgroup().as_ref() {
+            Some(cgroup) => act(cgroup).map_err(freezing),
+            None => Err(Refusal::Layer {
+                layer: Layer::CgroupPids,
+                why: "a run can be paused only in a cgroup, and while it runs".into(),
+                fix: "`hotcell doctor` says how to get one".into(),
+            }),
+        }
     }
 }
 
@@ -197,8 +204,9 @@ impl Running {
             source,
         })?;
         let full = self.full_places();
-        let stats = self.shared.cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
-        if let Some(cgroup) = &self.shared.cgroup {
+        let cgroup = self.shared.cgroup().take();
+        let stats = cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
+        if let Some(cgroup) = cgroup {
             cgroup.remove().map_err(|error| Refusal::Internal {
                 doing: "removing the run's cgroup".into(),
                 source: io::Error::other(error),
@@ -261,7 +269,7 @@ impl Running {
     /// Processor time left, where there is a limit and a cgroup that counts.
     fn cpu_left(&self) -> Option<Duration> {
         let limit = self.limits.cpu_time?.duration();
-        let used = self.shared.cgroup.as_ref()?.cpu_used()?;
+        let used = self.shared.cgroup().as_ref()?.cpu_used()?;
         Some(limit.saturating_sub(used))
     }
 
@@ -341,13 +349,13 @@ impl Running {
     fn kill(&self) {
         // Any word on the socket means the end. If the launcher is gone, so is the run.
         rustix::io::write(&self.socket, b"k").ok();
-        if let Some(cgroup) = &self.shared.cgroup {
-            cgroup.hurry();
-        }
-        // What is frozen dies only once it is thawed.
         let mut pause = self.shared.pause();
         pause.is_ending = true;
-        if let (Some(since), Some(cgroup)) = (pause.since, &self.shared.cgroup)
+        let cgroup = self.shared.cgroup();
+        let Some(cgroup) = cgroup.as_ref() else { return };
+        cgroup.hurry();
+        // What is frozen dies only once it is thawed.
+        if let Some(since) = pause.since
             && cgroup.thaw().is_ok()
         {
             pause.total += since.elapsed();
