@@ -14,6 +14,11 @@ impl Samples {
         percentile(&self.micros, 50.0)
     }
 
+    /// What it needs when it is disturbed little.
+    pub(crate) fn p10(&self) -> f64 {
+        percentile(&self.micros, 10.0)
+    }
+
     pub(crate) fn p99(&self) -> f64 {
         percentile(&self.micros, 99.0)
     }
