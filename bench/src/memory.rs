@@ -2,6 +2,7 @@
 //! charges to its cgroup.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -14,6 +15,9 @@ use crate::peers::{Failure, open_sandbox, sleeping};
 /// Sandboxes at one time, for what they share and for what only the whole machine shows.
 const MANY: usize = 32;
 
+/// What a bare `sleep` may cost, in kilobytes: something else means that others came or went.
+const PLAUSIBLE: RangeInclusive<f64> = 20.0..=400.0;
+
 /// Until a program that was let go has started and sleeps.
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -25,9 +29,9 @@ pub(crate) struct Memory {
     pub(crate) spawner: f64,
     /// Charged to the run's cgroup, the program's own share of it included.
     pub(crate) charged: Option<f64>,
-    /// The whole machine's, for each of many sandboxes, and of as many bare programs.
-    pub(crate) of_many: f64,
-    pub(crate) of_many_bare: f64,
+    /// The whole machine's, for each of many sandboxes, and of as many bare programs. `None` when
+    /// others changed it more than those did.
+    pub(crate) of_many: Option<(f64, f64)>,
 }
 
 impl Memory {
@@ -45,8 +49,8 @@ impl Memory {
 
 pub(crate) fn measure() -> Result<Memory, Failure> {
     let mut memory = one()?;
-    memory.of_many = many_sandboxes()?;
-    memory.of_many_bare = many_bare()?;
+    let (sandboxes, bare) = (many_sandboxes()?, many_bare()?);
+    memory.of_many = (PLAUSIBLE.contains(&bare) && sandboxes > bare).then_some((sandboxes, bare));
     Ok(memory)
 }
 

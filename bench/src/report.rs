@@ -221,7 +221,7 @@ impl Report {
         };
         self.heading("Memory of a sandbox whose program sleeps");
         let many = Memory::MANY;
-        let charged = memory.charged.map_or("–".into(), |kb| format!("{kb:.0}"));
+        let whole = |kb: Option<f64>| kb.map_or("–".into(), |kb| format!("{kb:.0}"));
         let rows = [
             ("unshared pages of the run's init".into(), format!("{:.0}", memory.init)),
             ("unshared pages of the guard, one per process".into(), format!("{:.0}", memory.guard)),
@@ -229,14 +229,20 @@ impl Report {
                 "unshared pages of the spawner, one per process".into(),
                 format!("{:.0}", memory.spawner),
             ),
-            ("kernel memory charged to the run's cgroup, `sleep`'s own included".into(), charged),
+            (
+                "kernel memory charged to the run's cgroup, `sleep`'s own included".into(),
+                whole(memory.charged),
+            ),
             ("**together, one sandbox alone**".into(), format!("**{:.0}**", memory.alone())),
             (format!("together, each of {many}"), format!("{:.0}", memory.among_many())),
             (
                 format!("the whole machine's, each of {many} (namespaces and mounts included)"),
-                format!("{:.0}", memory.of_many),
+                whole(memory.of_many.map(|(sandboxes, _)| sandboxes)),
             ),
-            (format!("the same for {many} bare `sleep`"), format!("{:.0}", memory.of_many_bare)),
+            (
+                format!("the same for {many} bare `sleep`"),
+                whole(memory.of_many.map(|(_, bare)| bare)),
+            ),
         ];
         self.tables += "| what | kB |\n|---|---|\n";
         for (what, kilobytes) in rows {
