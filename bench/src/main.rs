@@ -1,51 +1,182 @@
-//! quick
-use hotcell_sandbox::*;
-use hotcell_types::*;
-use std::collections::BTreeMap;
-use std::time::Instant;
-struct Null;
-impl Sink for Null {
-    fn stdout(&mut self, _: &[u8]) {}
-    fn stderr(&mut self, _: &[u8]) {}
+//! Measures hotcell beside bare execution, bubblewrap and docker: everything that is compared runs in
+//! turns in one run, so that the ratios hold even where the times do not. `README.md` says how to read
+//! the result.
+
+mod host;
+mod layers;
+mod memory;
+mod peers;
+mod report;
+mod rounds;
+mod stats;
+
+use std::process::ExitCode;
+
+use hotcell_sandbox::lang::Language;
+
+use host::Observed;
+use peers::{Failure, Peers, Program};
+use report::Report;
+
+const USAGE: &str = "hotcell-bench [--quick] [--markdown] [--write] [--check] [--no-layers]
+
+  --quick      a tenth of the rounds: enough to see whether it works
+  --markdown   print the tables as they stand in bench/README.md
+  --write      put them there
+  --check      exit with 1 when a goal is missed
+  --no-layers  leave out the cost of each layer, which builds a second hotcell";
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Options {
+    quick: bool,
+    markdown: bool,
+    write: bool,
+    check: bool,
+    no_layers: bool,
 }
-fn main() {
-    let n: usize = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(200);
-    let prog = std::env::args().nth(2).unwrap_or("/usr/bin/true".into());
-    let sb = Sandbox::open(&Settings { minimum: Level::NoProc, home: "/tmp/h".into() }).unwrap();
-    let mut v = vec![];
-    let mut st: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for _ in 0..n {
-        let t = Instant::now();
-        let args: Vec<std::ffi::OsString> = std::env::args_os().skip(2).collect();
-        let args = if args.is_empty() { vec!["true".into()] } else { args };
-        let job = Job {
-            command: Command {
-                program: prog.clone().into(),
-                args,
-                read_only: if prog.contains("pyenv") {
-                    vec!["/root/.pyenv/versions/3.11.7".into()]
-                } else {
-                    vec![]
-                },
-                note: None,
-            },
-            env: BTreeMap::new(),
-            stdin: Stdin::Empty,
-            inputs: vec![],
-            limits: Template::DEFAULT.limits,
-            profile: Profile::Standard,
-        };
-        let o = sb.start(job).unwrap().wait(&mut Null, None).unwrap();
-        assert!(matches!(o.status, Status::Success));
-        v.push(t.elapsed().as_micros() as u64);
-        for x in o.timings {
-            st.entry(format!("{:?}", x.stage)).or_default().push(x.micros);
+
+impl Options {
+    fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        for word in words {
+            match word.as_str() {
+                "--quick" => options.quick = true,
+                "--markdown" => options.markdown = true,
+                "--write" => options.write = true,
+                "--check" => options.check = true,
+                "--no-layers" => options.no_layers = true,
+                other => return Err(format!("`{other}` is not an option\n\n{USAGE}")),
+            }
+        }
+        Ok(options)
+    }
+
+    /// How many rounds, of a number that is enough on a busy machine.
+    fn rounds(self, full: usize) -> usize {
+        if self.quick { full.div_ceil(10) } else { full }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(options).and_then(|report| publish(options, &report)) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("hotcell-bench: {failure}");
+            ExitCode::from(2)
         }
     }
-    v.sort();
-    println!("median {} p99 {} min {}", v[n / 2], v[n * 99 / 100], v[0]);
-    for (k, mut x) in st {
-        x.sort();
-        println!("  {k} {}", x[n / 2]);
+}
+
+fn publish(options: Options, report: &Report) -> Result<ExitCode, Failure> {
+    if options.markdown || !options.write {
+        print!("{}", report.markdown());
     }
+    if options.write {
+        report.write_into_readme()?;
+    }
+    for missed in report.missed() {
+        eprintln!("goal missed: {missed}");
+    }
+    let failed = options.check && report.missed().next().is_some();
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// One measurement after the other, each with its peers.
+fn measure(options: Options) -> Result<Report, Failure> {
+    let begun = Observed::now()?;
+    host::warn_when_busy();
+    let mut report = Report::default();
+    {
+        let peers = Peers::find()?;
+        report.setting(&peers);
+        starts(options, &peers, &mut report)?;
+        whole_command(options, &peers, &mut report)?;
+        rates(options, &peers, &mut report)?;
+        docker(options, &peers, &mut report)?;
+    }
+    say("memory");
+    report.memory(memory::measure());
+    report.stages();
+    if !options.no_layers {
+        say("the cost of each layer");
+        report.layers(layers::measure(options.rounds(40)));
+    }
+    report.circumstances(&begun, &Observed::now()?, options.quick);
+    Ok(report)
+}
+
+fn say(what: &str) {
+    eprintln!("measuring {what} …");
+}
+
+/// From a running hotcell process.
+fn starts(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Failure> {
+    let cases = [
+        (Some(Program::nothing()), 400),
+        (Program::hello(Language::Shell, &[]), 200),
+        (Program::hello(Language::Python, &["-I", "-S"]), 100),
+        (Program::hello(Language::Python, &[]), 100),
+        (Program::hello(Language::JavaScript, &[]), 40),
+    ];
+    report.begin_starts();
+    for (program, rounds) in cases {
+        let Some(program) = program else {
+            report.skip("a language whose interpreter was not found on this machine");
+            continue;
+        };
+        for at_once in [1, 2] {
+            say(&format!("`{}`, {at_once} at once", program.name));
+            let contestants = peers.resident(&program);
+            let samples = rounds::interleave(&contestants, options.rounds(rounds), at_once)?;
+            report.start(&program, at_once, &samples);
+        }
+    }
+    Ok(())
+}
+
+/// The command `hotcell run`, which starts from nothing and leaves nothing.
+fn whole_command(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Failure> {
+    report.begin_commands();
+    let python = Program::hello(Language::Python, &[]);
+    for (program, rounds) in [(Some(Program::nothing()), 200), (python, 100)] {
+        let Some(program) = program else { continue };
+        for at_once in [1, 2] {
+            say(&format!("the whole command, `{}`, {at_once} at once", program.name));
+            let contestants = peers.commands(&program);
+            let samples = rounds::interleave(&contestants, options.rounds(rounds), at_once)?;
+            report.command(&program, at_once, &samples);
+        }
+    }
+    Ok(())
+}
+
+fn rates(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Failure> {
+    report.begin_rates();
+    let python = Program::hello(Language::Python, &["-I", "-S"]);
+    for program in [Some(Program::nothing()), python].into_iter().flatten() {
+        say(&format!("runs per second, `{}`", program.name));
+        let contestants = peers.resident(&program);
+        let one = rounds::rates(&contestants, options.rounds(20), 1)?;
+        let two = rounds::rates(&contestants, options.rounds(20), 2)?;
+        report.rate(&program, &one, &two);
+    }
+    Ok(())
+}
+
+fn docker(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Failure> {
+    match peers.beside_docker() {
+        Ok(contestants) => {
+            say("docker run");
+            report.docker(&rounds::interleave(&contestants, options.rounds(30), 1)?);
+        }
+        Err(why) => report.skip(&format!("`docker run`: {why}")),
+    }
+    Ok(())
 }

@@ -1,0 +1,358 @@
+//! Who is compared: bare execution, bubblewrap with the same tree, docker, and hotcell as a library and
+//! as a command. All run the same file with the same arguments and environment.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hotcell_sandbox::lang::{self, Host, Language};
+use hotcell_sandbox::{Job, Sandbox, Settings, Sink, Stdin};
+use hotcell_types::{Level, Status, Template};
+
+use crate::rounds::Contestant;
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) const BARE: &str = "bare";
+pub(crate) const BWRAP: &str = "bubblewrap";
+pub(crate) const HOTCELL: &str = "hotcell";
+pub(crate) const HOTCELL_UNLIKE: &str = "hotcell, unlike the job before";
+pub(crate) const DOCKER: &str = "docker run";
+
+/// The same paths of the host that hotcell shows to every run (`crates/sandbox/src/layout.rs`).
+const SHARED: [&str; 20] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/perl",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+];
+
+const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+
+const LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("/tmp", "/var/tmp"),
+];
+
+/// What is run, with everything that differs from host to host already found.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// For people: `python3 -I -S -c 'print(1)'`.
+    pub(crate) name: String,
+    pub(crate) language: Option<Language>,
+    command: hotcell_sandbox::Command,
+    env: BTreeMap<OsString, OsString>,
+    /// What it prints; `None` when it prints nothing and gets nowhere to print to.
+    prints: Option<&'static str>,
+    /// For `hotcell run`.
+    words: Vec<OsString>,
+}
+
+impl Program {
+    /// `/bin/true`.
+    pub(crate) fn nothing() -> Program {
+        let program = real("/bin/true");
+        let words = vec!["--".into(), program.clone().into()];
+        Program::of(program, &[], vec![], None, words, "/bin/true".into(), None)
+    }
+
+    /// The shortest program that prints something, by the real interpreter behind all shims; `None`
+    /// when there is none.
+    pub(crate) fn hello(language: Language, flags: &[&str]) -> Option<Program> {
+        let (called, end, code) = match language {
+            Language::Python => ("python3", "-c", "print(1)"),
+            Language::JavaScript => ("node", "-e", "console.log(1)"),
+            Language::Shell => ("sh", "-c", "echo 1"),
+        };
+        let found = lang::command(&Host::of_this_process(), called.as_ref(), &[]).ok()?;
+        let args: Vec<&str> = flags.iter().copied().chain([end, code]).collect();
+        let words = ["--lang", language.name(), "-c", code].map(Into::into).into();
+        let shown = args.split_last().map(|(_, rest)| rest.join(" ")).unwrap_or_default();
+        let name = format!("{called} {shown} '{code}'");
+        let language = Some(language);
+        Some(Program::of(found.program, &args, found.read_only, Some("1\n"), words, name, language))
+    }
+
+    fn of(
+        program: PathBuf,
+        args: &[&str],
+        read_only: Vec<PathBuf>,
+        prints: Option<&'static str>,
+        words: Vec<OsString>,
+        name: String,
+        language: Option<Language>,
+    ) -> Program {
+        // The same first word for everybody: an interpreter finds its library by it.
+        let own = OsString::from(&program);
+        let args = [own].into_iter().chain(args.iter().map(OsString::from)).collect();
+        let command = hotcell_sandbox::Command { program, args, read_only, note: None };
+        let mut env = lang::runtime_env(&Template::DEFAULT.limits);
+        env.insert("PATH".into(), lang::search_path(&command));
+        Program { name, language, command, env, prints, words }
+    }
+
+    /// Version of the interpreter, as it says itself.
+    pub(crate) fn version(&self) -> Option<String> {
+        let output = Command::new(&self.command.program).arg("--version").output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn rest(&self) -> impl Iterator<Item = &OsString> {
+        self.command.args.iter().skip(1)
+    }
+}
+
+fn real(path: &str) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.into())
+}
+
+/// Everybody who can take part on this machine.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    pub(crate) sandbox: Sandbox,
+    /// For jobs that are never like the one before.
+    changing: Sandbox,
+    pub(crate) bwrap: Option<String>,
+    hotcell: PathBuf,
+}
+
+impl Peers {
+    pub(crate) fn find() -> Result<Peers, Failure> {
+        let bwrap = Command::new("bwrap").arg("--version").output().ok();
+        let bwrap = bwrap.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+        Ok(Peers {
+            sandbox: open_sandbox()?,
+            changing: open_sandbox()?,
+            bwrap,
+            hotcell: build_hotcell()?,
+        })
+    }
+
+    /// From a running hotcell process.
+    pub(crate) fn resident<'a>(&'a self, program: &'a Program) -> Vec<Contestant<'a>> {
+        let mut all = self.others(program);
+        all.push(contestant(HOTCELL, || {
+            resident(&self.sandbox, program, &Template::DEFAULT).map(Some)
+        }));
+        if program.prints.is_none() {
+            // Each job finds a cell that was made for another kind: ending that one and making its
+            // own is part of its time.
+            let turn = AtomicBool::new(false);
+            let tool = Template::BUILT_IN.into_iter().find(|t| t.name == "tool");
+            let kinds = (Template::DEFAULT, tool.unwrap_or(Template::DEFAULT));
+            all.push(contestant(HOTCELL_UNLIKE, move || {
+                let is_other = turn.fetch_xor(true, Ordering::Relaxed);
+                let kind = if is_other { &kinds.1 } else { &kinds.0 };
+                resident(&self.changing, program, kind).map(Some)
+            }));
+        }
+        all
+    }
+
+    /// `hotcell run`, everything included.
+    pub(crate) fn commands<'a>(&'a self, program: &'a Program) -> Vec<Contestant<'a>> {
+        let mut all = self.others(program);
+        all.push(contestant(HOTCELL, || {
+            let mut command = Command::new(&self.hotcell);
+            command.arg("run").args(&program.words);
+            finish(command, program.prints)
+        }));
+        all
+    }
+
+    fn others<'a>(&'a self, program: &'a Program) -> Vec<Contestant<'a>> {
+        let mut all = vec![contestant(BARE, || {
+            let mut command = Command::new(&program.command.program);
+            command.args(program.rest()).env_clear().envs(&program.env);
+            finish(command, program.prints)
+        })];
+        if self.bwrap.is_some() {
+            let words = bwrap_words(program);
+            all.push(contestant(BWRAP, move || {
+                let mut command = Command::new("bwrap");
+                command.args(&words).env_clear().envs(&program.env);
+                command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+                finish(command, program.prints)
+            }));
+        }
+        all
+    }
+
+    /// `docker run` of an image that is already there, beside hotcell and bubblewrap.
+    pub(crate) fn beside_docker(&self) -> Result<Vec<Contestant<'_>>, String> {
+        let image = std::env::var("HOTCELL_BENCH_IMAGE").unwrap_or_else(|_| "busybox".into());
+        let ask = |words: &[&str]| Command::new("docker").args(words).output();
+        match ask(&["version", "--format", "{{.Server.Version}}"]) {
+            Ok(answer) if answer.status.success() => {}
+            Ok(_) => return Err("no docker daemon answers".into()),
+            Err(_) => return Err("docker is not installed".into()),
+        }
+        if !ask(&["image", "inspect", &image]).is_ok_and(|answer| answer.status.success()) {
+            return Err(format!(
+                "there is no image `{image}` (name one that has `true` in HOTCELL_BENCH_IMAGE)"
+            ));
+        }
+        let program: &'static Program = Box::leak(Box::new(Program::nothing()));
+        let mut all = self.others(program);
+        all.push(contestant(HOTCELL, || {
+            resident(&self.sandbox, program, &Template::DEFAULT).map(Some)
+        }));
+        all.push(contestant(DOCKER, move || {
+            let mut command = Command::new("docker");
+            command.args(["run", "--rm", "--network", "none", &image, "true"]);
+            finish(command, None)
+        }));
+        Ok(all)
+    }
+}
+
+fn contestant<'a>(
+    name: &'static str,
+    run: impl Fn() -> Result<Option<[u64; 5]>, Failure> + Sync + 'a,
+) -> Contestant<'a> {
+    Contestant { name, run: Box::new(run) }
+}
+
+/// Starts a command without a fork of this process (`posix_spawn`), waits, and looks at what it printed.
+fn finish(mut command: Command, prints: Option<&str>) -> Result<Option<[u64; 5]>, Failure> {
+    command.stdin(Stdio::null());
+    let (status, printed) = match prints {
+        Some(_) => {
+            let output = command.stderr(Stdio::piped()).output()?;
+            (output.status, output.stdout)
+        }
+        None => (command.stdout(Stdio::null()).stderr(Stdio::null()).status()?, Vec::new()),
+    };
+    if !status.success() || printed != prints.unwrap_or_default().as_bytes() {
+        return Err(format!("{command:?} ended with {status}").into());
+    }
+    Ok(None)
+}
+
+struct Silent;
+
+impl Sink for Silent {
+    fn stdout(&mut self, _: &[u8]) {}
+    fn stderr(&mut self, _: &[u8]) {}
+}
+
+pub(crate) fn open_sandbox() -> Result<Sandbox, Failure> {
+    let home = std::env::temp_dir().join("hotcell-bench");
+    Ok(Sandbox::open(&Settings { minimum: Level::NoProc, home })?)
+}
+
+pub(crate) fn job(program: &Program, template: &Template) -> Job {
+    Job {
+        command: program.command.clone(),
+        env: program.env.clone(),
+        stdin: Stdin::Empty,
+        inputs: Vec::new(),
+        limits: template.limits,
+        profile: template.profile,
+    }
+}
+
+/// One job from its start to its outcome; the stages as the library tells them.
+fn resident(
+    sandbox: &Sandbox,
+    program: &Program,
+    template: &Template,
+) -> Result<[u64; 5], Failure> {
+    let outcome = sandbox.start(job(program, template))?.wait(&mut Silent, None)?;
+    let printed = outcome.stdout.bytes == program.prints.unwrap_or_default().as_bytes();
+    if outcome.status != Status::Success || !printed {
+        return Err(format!("{:?}: {:?}", outcome.status, outcome.exit).into());
+    }
+    let mut stages = [0; 5];
+    for (place, timing) in stages.iter_mut().zip(&outcome.timings) {
+        *place = timing.micros;
+    }
+    Ok(stages)
+}
+
+/// The program that sleeps while its memory is looked at.
+pub(crate) fn sleeping(sandbox: &Sandbox) -> Result<hotcell_sandbox::Running, Failure> {
+    let program = real("/bin/sleep");
+    let program = Program::of(program, &["60"], vec![], None, vec![], "/bin/sleep".into(), None);
+    Ok(sandbox.start(job(&program, &Template::DEFAULT))?)
+}
+
+/// The tree that hotcell builds, as bubblewrap's options, with as many walls as it has. It gets no
+/// cgroup, no seccomp filter and no files of its own making in /etc, all of which hotcell's runs have.
+fn bwrap_words(program: &Program) -> Vec<OsString> {
+    let mut words: Vec<OsString> =
+        ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
+            .map(Into::into)
+            .into();
+    words.extend(["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"].map(Into::into));
+    words.extend(["--hostname", "hotcell"].map(Into::into));
+    let python_etc = fs::read_dir("/etc").into_iter().flatten().flatten().map(|e| e.path());
+    let python_etc =
+        python_etc.filter(|p| p.is_dir() && p.to_string_lossy().starts_with("/etc/python3"));
+    let shared = SHARED.iter().map(PathBuf::from).chain(python_etc);
+    for path in shared.chain(program.command.read_only.iter().cloned()) {
+        share(&path, &mut words);
+    }
+    for device in DEVICES {
+        words.extend(["--dev-bind", device, device].map(Into::into));
+    }
+    for (to, at) in LINKS {
+        words.extend(["--symlink", to, at].map(Into::into));
+    }
+    words.extend(["--proc", "/proc"].map(Into::into));
+    for place in ["/tmp", "/work", "/dev/shm"] {
+        words.extend(["--tmpfs", place].map(Into::into));
+    }
+    words.extend(["--remount-ro", "/", "--chdir", "/work"].map(Into::into));
+    words.push(program.command.program.clone().into());
+    words.extend(program.rest().cloned());
+    words
+}
+
+fn share(path: &Path, words: &mut Vec<OsString>) {
+    if let Ok(target) = fs::read_link(path) {
+        words.extend(["--symlink".into(), target.into(), path.into()]);
+    } else if path.exists() {
+        words.extend(["--ro-bind".into(), path.into(), path.into()]);
+    }
+}
+
+/// The command, of the same build as this one.
+fn build_hotcell() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe()?.with_file_name("hotcell");
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "--package", "hotcell", "--manifest-path"])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+            .status()?;
+        if !built.success() {
+            return Err("building hotcell failed".into());
+        }
+    }
+    match beside.exists() {
+        true => Ok(beside),
+        false => Err("there is no `hotcell` beside this program: cargo build --release".into()),
+    }
+}

@@ -1,0 +1,369 @@
+//! The tables, as they stand in README.md between two marks.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use hotcell_sandbox::lang::Language;
+
+use crate::host::{self, Observed};
+use crate::layers::Layer;
+use crate::memory::Memory;
+use crate::peers::{BARE, BWRAP, DOCKER, Failure, HOTCELL, HOTCELL_UNLIKE, Peers, Program};
+use crate::stats::{Samples, find, millis};
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+const STAGES: [&str; 5] = ["prepare", "build", "attest", "execute", "finish"];
+
+/// The promises that are measured here.
+const TRUE_OVER_BWRAP: f64 = 0.4;
+const PYTHON_OVER_BARE: f64 = 1.15;
+const COMMAND_OVER_BWRAP: f64 = 1.0;
+const MEMORY_KB: f64 = 3.0 * 1000.0;
+
+/// Share of the processors taken by others from which on a missed goal says little.
+const BUSY: f64 = 0.1;
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    setting: String,
+    circumstances: String,
+    goals: Vec<Goal>,
+    tables: String,
+    stages: String,
+    skipped: Vec<String>,
+    /// Share of the processors that everything else took.
+    others: f64,
+}
+
+#[derive(Debug)]
+struct Goal {
+    what: String,
+    most: f64,
+    unit: &'static str,
+    /// Of the medians, which is what counts.
+    got: f64,
+    /// Of the 10th percentiles, which a busy machine changes less.
+    undisturbed: f64,
+}
+
+impl Goal {
+    fn is_met(&self) -> bool {
+        self.got <= self.most
+    }
+
+    /// In a word, given how much of the machine others took.
+    fn verdict(&self, others: f64) -> &'static str {
+        match self.is_met() {
+            true => "met",
+            false if others > BUSY => "**undecided**: the machine was busy",
+            false => "**missed**",
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn setting(&mut self, peers: &Peers) {
+        let python = Program::hello(Language::Python, &[]).and_then(|p| p.version());
+        let node = Program::hello(Language::JavaScript, &[]).and_then(|p| p.version());
+        let parts = [
+            Some(format!("Linux {}", host::kernel())),
+            Some(format!("{} processors", host::cores())),
+            Some(format!("hotcell at level `{}`", peers.sandbox.level())),
+            peers.bwrap.clone(),
+            python,
+            node.map(|version| format!("Node {version}")),
+        ];
+        self.setting = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if peers.bwrap.is_none() {
+            self.skip("bubblewrap: it is not installed");
+        }
+    }
+
+    pub(crate) fn circumstances(&mut self, begun: &Observed, ended: &Observed, quick: bool) {
+        let (others, stolen) = ended.others_since(begun);
+        self.others = others;
+        let short = if quick { " A quick run: a tenth of the rounds." } else { "" };
+        self.circumstances = format!(
+            "Load average {:.2} at the start and {:.2} at the end, the measurement itself included; \
+             meanwhile everything else took {:.0} % of the processors and other machines {:.0} %.{short}",
+            begun.load,
+            ended.load,
+            others * 100.0,
+            stolen * 100.0
+        );
+    }
+
+    pub(crate) fn skip(&mut self, what: &str) {
+        eprintln!("skipped: {what}");
+        self.skipped.push(what.to_owned());
+    }
+
+    pub(crate) fn begin_starts(&mut self) {
+        self.heading("From a running hotcell process: create, run, destroy");
+        self.contest_header();
+    }
+
+    pub(crate) fn start(&mut self, program: &Program, at_once: usize, samples: &[Samples]) {
+        self.contest(program, at_once, samples);
+        match (program.language, program.name.as_str()) {
+            (None, name) => {
+                self.goal(samples, BWRAP, TRUE_OVER_BWRAP, &format!("`{name}`, {at_once} at once"));
+            }
+            (Some(Language::Python), name) => {
+                self.goal(samples, BARE, PYTHON_OVER_BARE, &format!("`{name}`, {at_once} at once"));
+            }
+            _ => {}
+        }
+        if let Some(hotcell) = find(samples, HOTCELL) {
+            let medians = hotcell.stage_medians().map(|micros| format!("{micros:.0}"));
+            let name = &program.name;
+            self.stages += &format!("| `{name}` | {at_once} | {} |\n", medians.join(" | "));
+        }
+    }
+
+    pub(crate) fn begin_commands(&mut self) {
+        self.heading("The whole command: `hotcell run` beside `bwrap …`");
+        self.contest_header();
+    }
+
+    pub(crate) fn command(&mut self, program: &Program, at_once: usize, samples: &[Samples]) {
+        self.contest(program, at_once, samples);
+        if program.language.is_some() {
+            let what = format!("whole command, `{}`, {at_once} at once", program.name);
+            self.goal(samples, BWRAP, COMMAND_OVER_BWRAP, &what);
+        }
+    }
+
+    fn contest_header(&mut self) {
+        self.tables += "| program | at once | rounds | who | p10 ms | median ms | p99 ms | × bare | × bubblewrap |\n\
+                        |---|---|---|---|---|---|---|---|---|\n";
+    }
+
+    fn contest(&mut self, program: &Program, at_once: usize, samples: &[Samples]) {
+        for one in samples {
+            let over =
+                |peer| find(samples, peer).map_or(f64::NAN, |peer| one.median() / peer.median());
+            let line = format!(
+                "| `{}` | {at_once} | {} | {} | {} | {} | {} | {} | {} |\n",
+                program.name,
+                one.micros.len() / at_once,
+                one.name,
+                millis(one.p10()),
+                millis(one.median()),
+                millis(one.p99()),
+                ratio(over(BARE)),
+                ratio(over(BWRAP)),
+            );
+            self.tables += &line;
+        }
+    }
+
+    fn goal(&mut self, samples: &[Samples], peer: &str, most: f64, what: &str) {
+        if let (Some(hotcell), Some(other)) = (find(samples, HOTCELL), find(samples, peer)) {
+            let what = format!("{what}, hotcell over {peer}");
+            let got = hotcell.median() / other.median();
+            let undisturbed = hotcell.p10() / other.p10();
+            self.goals.push(Goal { what, most, unit: "×", got, undisturbed });
+        }
+    }
+
+    pub(crate) fn begin_rates(&mut self) {
+        self.heading("Runs per second, without a pause between them");
+        self.tables += "| program | who | 1 worker | 2 workers | × bubblewrap, 1 / 2 |\n\
+                        |---|---|---|---|---|\n";
+    }
+
+    pub(crate) fn rate(
+        &mut self,
+        program: &Program,
+        one: &[(&'static str, f64)],
+        two: &[(&'static str, f64)],
+    ) {
+        let of = |rates: &[(&str, f64)], who: &str| {
+            rates.iter().find(|(name, _)| *name == who).map_or(f64::NAN, |(_, rate)| *rate)
+        };
+        for (who, rate) in one {
+            let second = of(two, who);
+            let (over_one, over_two) = (rate / of(one, BWRAP), second / of(two, BWRAP));
+            let line = format!(
+                "| `{}` | {who} | {rate:.0} | {second:.0} | {} / {} |\n",
+                program.name,
+                ratio(over_one),
+                ratio(over_two)
+            );
+            self.tables += &line;
+        }
+    }
+
+    pub(crate) fn docker(&mut self, samples: &[Samples]) {
+        self.heading("Beside `docker run`, `true`, one at a time");
+        self.tables += "| who | median ms | p99 ms | × docker run |\n|---|---|---|---|\n";
+        let docker = find(samples, DOCKER).map_or(f64::NAN, Samples::median);
+        for one in samples.iter().filter(|s| s.name != HOTCELL_UNLIKE) {
+            let line = format!(
+                "| {} | {} | {} | {} |\n",
+                one.name,
+                millis(one.median()),
+                millis(one.p99()),
+                ratio(one.median() / docker)
+            );
+            self.tables += &line;
+        }
+    }
+
+    pub(crate) fn memory(&mut self, measured: Result<Memory, Failure>) {
+        let memory = match measured {
+            Ok(memory) => memory,
+            Err(error) => return self.skip(&format!("memory: {error} (reading it needs root)")),
+        };
+        self.heading("Memory of a sandbox whose program sleeps");
+        let many = Memory::MANY;
+        let whole = |kb: Option<f64>| kb.map_or("–".into(), |kb| format!("{kb:.0}"));
+        let rows = [
+            ("unshared pages of the run's init".into(), format!("{:.0}", memory.init)),
+            ("unshared pages of the guard, one per process".into(), format!("{:.0}", memory.guard)),
+            (
+                "unshared pages of the spawner, one per process".into(),
+                format!("{:.0}", memory.spawner),
+            ),
+            (
+                "kernel memory charged to the run's cgroup, `sleep`'s own included".into(),
+                whole(memory.charged),
+            ),
+            ("**together, one sandbox alone**".into(), format!("**{:.0}**", memory.alone())),
+            (format!("together, each of {many}"), format!("{:.0}", memory.among_many())),
+            (
+                format!("the whole machine's, each of {many} (namespaces and mounts included)"),
+                whole(memory.of_many.map(|(sandboxes, _)| sandboxes)),
+            ),
+            (
+                format!("the same for {many} bare `sleep`"),
+                whole(memory.of_many.map(|(_, bare)| bare)),
+            ),
+        ];
+        self.tables += "| what | kB |\n|---|---|\n";
+        for (what, kilobytes) in rows {
+            self.tables += &format!("| {what} | {kilobytes} |\n");
+        }
+        self.goals.push(Goal {
+            what: "unshared memory of one sandbox alone, its kernel memory included".into(),
+            most: MEMORY_KB,
+            unit: "kB",
+            got: memory.alone(),
+            undisturbed: memory.alone(),
+        });
+    }
+
+    pub(crate) fn stages(&mut self) {
+        self.heading("Where a run's time goes, by stage (median µs)");
+        let header = STAGES.join(" | ");
+        self.tables +=
+            &format!("| program | at once | {header} |\n|---|---|---|---|---|---|---|\n");
+        self.tables += &std::mem::take(&mut self.stages);
+    }
+
+    pub(crate) fn layers(&mut self, measured: Result<Vec<Layer>, Failure>) {
+        match measured {
+            Ok(layers) => {
+                self.heading("What each layer adds to `/bin/true` (µs)");
+                self.tables += "| layer | work | latency |\n|---|---|---|\n";
+                for Layer { name, work, latency } in layers {
+                    self.tables += &format!("| {name} | {work:.0} | {latency:.0} |\n");
+                }
+            }
+            Err(error) => self.skip(&error.to_string()),
+        }
+    }
+
+    fn heading(&mut self, title: &str) {
+        self.tables += &format!("\n### {title}\n\n");
+    }
+
+    pub(crate) fn missed(&self) -> impl Iterator<Item = String> {
+        let missed = self.goals.iter().filter(|goal| !goal.is_met());
+        missed.map(|goal| {
+            let Goal { what, most, unit, got, .. } = goal;
+            format!("{what}: {} {unit}, the most is {} {unit}", ratio(*got), ratio(*most))
+        })
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!("{}.\n{}\n", self.setting, self.circumstances);
+        text += "\n### Goals\n\n| what | goal, at most | measured | at p10 | |\n|---|---|---|---|---|\n";
+        for goal in &self.goals {
+            let Goal { what, most, unit, got, undisturbed } = goal;
+            let verdict = goal.verdict(self.others);
+            let (most, got, undisturbed) = (ratio(*most), ratio(*got), ratio(*undisturbed));
+            let line = format!(
+                "| {what} | {most} {unit} | {got} {unit} | {undisturbed} {unit} | {verdict} |"
+            );
+            text += &line;
+            text.push('\n');
+        }
+        text += &self.tables;
+        if !self.skipped.is_empty() {
+            text += "\n### Not measured in this run\n\n";
+            for what in &self.skipped {
+                // Writing to a string cannot fail.
+                writeln!(text, "- {what}").ok();
+            }
+        }
+        text
+    }
+
+    /// Puts the tables between the two marks.
+    pub(crate) fn write_into_readme(&self) -> Result<(), Failure> {
+        let readme = fs::read_to_string(README)?;
+        let whole = between_marks(&readme, &self.markdown())
+            .ok_or("bench/README.md has lost its marks `bench:begin` and `bench:end`")?;
+        Ok(fs::write(README, whole)?)
+    }
+}
+
+fn between_marks(readme: &str, tables: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+}
+
+fn ratio(value: f64) -> String {
+    match value {
+        _ if value.is_nan() => "–".into(),
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stands_between_the_marks_changes() {
+        let old = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let new = between_marks(&old, "new\n").unwrap();
+        assert_eq!(new, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
+        assert_eq!(between_marks(&new, "new\n"), Some(new.clone()));
+        assert_eq!(between_marks("no marks", "new"), None);
+    }
+
+    #[test]
+    fn a_missed_goal_is_told() {
+        let goal = |got| Goal { what: "x".into(), most: 0.4, unit: "×", got, undisturbed: got };
+        let report = Report { goals: vec![goal(0.3), goal(0.41)], ..Report::default() };
+        assert_eq!(report.missed().collect::<Vec<_>>(), ["x: 0.41 ×, the most is 0.40 ×"]);
+    }
+
+    #[test]
+    fn a_goal_that_could_not_be_measured_is_not_met() {
+        let nan = f64::NAN;
+        let goal = Goal { what: "x".into(), most: 0.4, unit: "×", got: nan, undisturbed: nan };
+        assert!(!goal.is_met());
+        assert_eq!(goal.verdict(0.0), "**missed**");
+        assert!(goal.verdict(0.5).contains("busy"));
+    }
+}
