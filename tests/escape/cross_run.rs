@@ -203,7 +203,7 @@ say('shared', glob.glob('/*/neighbour') + glob.glob('/*/*/neighbour'))
 }
 
 #[test]
-#[ignore = "finding: locks on the shared files are seen by neighbours, and by the host"]
+#[ignore = "known limit, in SECURITY.md: locks on shared files are seen by neighbours and by the host"]
 fn xr_10_locks_on_what_all_runs_share() {
     let hold = "
 import fcntl, time

@@ -184,7 +184,6 @@ fn xr_11_failed_setups_leave_nothing() {
 }
 
 #[test]
-#[ignore = "finding: a program that is not there is told as a broken layer `root`, after the start"]
 fn a_program_that_is_not_there_is_told_as_such() {
     let _alone = alone();
     let own = Sandbox::open(&settings()).unwrap();
@@ -306,7 +305,6 @@ fn more_runs_than_there_is_room_for_are_refused() {
 }
 
 #[test]
-#[ignore = "finding: a run too many is refused as our own failure, `Broken pipe`, and not as busy"]
 fn a_run_too_many_is_refused_as_such() {
     let _alone = alone();
     let own = Sandbox::open(&settings()).unwrap();
@@ -376,7 +374,6 @@ time.sleep(60) # {token}"
 }
 
 #[test]
-#[ignore = "finding: a sandbox whose launcher was killed refuses every further job"]
 fn a_sandbox_outlives_its_launcher() {
     let _alone = alone();
     let own = Sandbox::open(&settings()).unwrap();

@@ -85,19 +85,18 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     let inputs = describe(&job.inputs)?;
     let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    let sent = send(&cell, job, &inputs, &pipes);
+    match send(&cell, job, &inputs, &pipes) {
+        // A cell that could not be made has said why before it closed the socket.
+        Err(refusal) if refusal.is_lost() => {}
+        sent => sent?,
+    }
     drop(pipes.theirs);
     let ready = parts.base.launcher.ready().map_err(|_| {
         internal("waiting for the launcher, which did not come up")(
             io::ErrorKind::BrokenPipe.into(),
         )
     })?;
-    let built = match (sent, await_release(&cell, parts, job)) {
-        (Ok(()), built) => built?,
-        // A cell that could not be made has said why before it closed the socket.
-        (Err(Refusal::Internal { .. }), Err(why)) => return Err(why),
-        (Err(refusal), _) => return Err(refusal),
-    };
+    let built = await_release(&cell, parts, job)?;
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
     Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
 }
