@@ -1,6 +1,5 @@
 //! What the checks of the repository share. They read files and ask cargo and git; nothing here is
 //! part of the product.
-#![expect(clippy::expect_used, clippy::panic, reason = "a check that cannot be made has failed")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
