@@ -114,6 +114,9 @@ impl From<Refusal> for Problem {
             Refusal::NotRunnable { program, why } => {
                 Problem::not_runnable(format!("`{program}` cannot be executed")).why(why)
             }
+            Refusal::Busy { running } => Problem::new(exit::REFUSED, "no room for another run")
+                .why(format!("{running} are running, as many as there can be"))
+                .fix("try again when one of them has ended"),
             Refusal::Internal { doing, source } => {
                 Problem::error(format!("{doing} failed")).why(cause(&source))
             }
@@ -166,6 +169,7 @@ mod tests {
             (Refusal::Layer { layer: Layer::Seccomp, why: text(), fix: text() }, 122, "refused"),
             (Refusal::Invalid { what: text(), why: text(), fix: text() }, 121, "invalid"),
             (Refusal::NotRunnable { program: text(), why: text() }, 126, "invalid"),
+            (Refusal::Busy { running: 96 }, 122, "refused"),
             (
                 Refusal::Internal { doing: text(), source: io::ErrorKind::Other.into() },
                 120,

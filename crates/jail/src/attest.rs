@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::fail::{At, Done, require};
 use crate::place;
 use crate::proc::{self, HostProc, MAX_FILE, Path, Process};
-use crate::wire::{Order, Seen, Step};
+use crate::wire::{Order, Seen, Setup, Step};
 
 /// Mounts that each run adds to the tree: the cell and its three places.
 const OWN_WRITABLE: u32 = 4;
@@ -20,9 +20,7 @@ const OWN_WRITABLE: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) order: Order<'a>,
-    pub(crate) proc: bool,
-    /// Supplementary groups were dropped; a user without privileges cannot.
-    pub(crate) no_groups: bool,
+    pub(crate) setup: Setup,
     /// Of the launcher itself.
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
@@ -35,9 +33,11 @@ pub(crate) fn attest(host: &HostProc, pidfd: impl AsFd, expected: &Expected<'_>)
     let mut buffer = [0; MAX_FILE];
     let mut seen = Seen { landlock_denied: expected.landlock_denied, ..Seen::default() };
     require(seen.landlock_denied, Step::AttestLandlock)?;
-    namespaces(&process, expected, &mut seen)?;
+    if !expected.setup.bare {
+        namespaces(&process, expected, &mut seen)?;
+        mounts(&process, expected, &mut buffer, &mut seen)?;
+    }
     status(&process, expected, &mut buffer, &mut seen)?;
-    mounts(&process, expected, &mut buffer, &mut seen)?;
     cgroup(&process, expected, &mut buffer, &mut seen)?;
     limits(&process, expected, &mut buffer, &mut seen)?;
     session(&process, &mut buffer, &mut seen)?;
@@ -59,8 +59,13 @@ fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     seen.gid = same_ids(text, b"Gid:")?;
     let ids = seen.uid == expected.order.outer_uid && seen.gid == expected.order.outer_gid;
     require(ids, Step::AttestIds)?;
-    require(!expected.no_groups || groups_are(text, seen.gid), Step::AttestIds)?;
-    for set in [&b"CapInh:"[..], b"CapPrm:", b"CapEff:", b"CapBnd:", b"CapAmb:"] {
+    // Only who may set groups can drop them.
+    let no_groups = !expected.setup.user_namespace && !expected.setup.bare;
+    require(!no_groups || groups_are(text, seen.gid), Step::AttestIds)?;
+    // Without a user namespace the bounding set cannot be emptied; no_new_privs makes it moot.
+    let bounding = (!expected.setup.bare).then_some(&b"CapBnd:"[..]);
+    let sets = [&b"CapInh:"[..], b"CapPrm:", b"CapEff:", b"CapAmb:"];
+    for set in sets.into_iter().chain(bounding) {
         // A set that cannot be read counts as full.
         let set = proc::field(text, set).and_then(proc::hexadecimal).unwrap_or(u64::MAX);
         seen.capabilities |= set;
@@ -111,10 +116,10 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     }
     // The run's own /proc lies over the spawner's.
     seen.proc_mounted = proc_mounts == 2;
-    require(seen.proc_mounted == expected.proc, Step::AttestMounts)?;
+    require(seen.proc_mounted == expected.setup.proc, Step::AttestMounts)?;
     require(root_seen, Step::AttestMounts)?;
     require(seen.writable_mounts == OWN_WRITABLE, Step::AttestMounts)?;
-    let all = expected.tree_mounts + OWN_WRITABLE + u32::from(expected.proc);
+    let all = expected.tree_mounts + OWN_WRITABLE + u32::from(expected.setup.proc);
     require(seen.mounts == all, Step::AttestMounts)
 }
 
@@ -187,4 +192,41 @@ fn closed_on_exec(process: &Process, number: u64, buffer: &mut [u8]) -> rustix::
     };
     let flags = proc::field(text, b"flags:").and_then(proc::octal).unwrap_or(0);
     Ok(flags & O_CLOEXEC != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ids_count_only_when_all_four_are_the_same() {
+        for (line, id) in [
+            (&b"Uid:\t1000\t1000\t1000\t1000\n"[..], Some(1000)),
+            (b"Uid:\t1000\t1000\t0\t1000\n", None),
+            (b"Uid:\t\n", None),
+            (b"Uid:\t-1\t-1\t-1\t-1\n", None),
+            (b"Gid:\t1\t1\t1\t1\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(same_ids(line, b"Uid:").ok(), id, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_supplementary_group_other_than_the_runs_own_is_seen() {
+        assert!(groups_are(b"Groups:\t \n", 7));
+        assert!(groups_are(b"Groups:\t7 \n", 7));
+        assert!(!groups_are(b"Groups:\t7 27 \n", 7));
+        assert!(!groups_are(b"Groups:\tx\n", 7));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            same_ids(&text, b"Uid:").ok();
+            groups_are(&text, 1);
+        }
+    }
 }

@@ -3,17 +3,17 @@
 //! until the end.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::chan::{self, Fds};
-use crate::fail::{At, Done, failed};
+use crate::fail::{At, Done, failed, require};
 use crate::sys::{self, Cloned, Vector};
 use crate::wire::{
-    Ended, Job, Limits, MAX_CGROUPS, MAX_PACKET, MAX_STRINGS, Order, Report, Step, hole,
+    Ended, Job, Limits, MAX_CGROUPS, MAX_PACKET, MAX_STRINGS, Order, Report, Setup, Step, hole,
 };
 use crate::{INNER_ID, landlock, place, proc, tree};
 
@@ -32,6 +32,8 @@ mod slot {
 
 /// The name of every machine.
 const HOSTNAME: &[u8] = b"hotcell";
+/// What a kernel without one has.
+const DOMAIN_NAME: &[u8] = b"(none)";
 
 /// The last capability that a kernel may know; those it does not know are refused, which is the end
 /// of the list.
@@ -48,8 +50,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) ruleset: BorrowedFd<'a>,
     pub(crate) landlock_abi: u32,
     pub(crate) cord: BorrowedFd<'a>,
-    pub(crate) proc: bool,
-    pub(crate) drop_groups: bool,
+    pub(crate) setup: Setup,
 }
 
 /// The whole life of the init. Called in a new process that nobody else shares memory with.
@@ -71,30 +72,49 @@ fn build(plan: &Plan<'_>) -> Done<Pid> {
     let order = plan.order;
     settle_descriptors(plan).at(Step::Descriptors)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
-    enter_cgroup(order)?;
-    if !order.leaves_out(hole::UTS) {
-        rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
-    }
+    join_cgroup(order)?;
     if !order.leaves_out(hole::KEYRING) {
         sys::new_keyring().at(Step::Keyring)?;
+    }
+    if plan.setup.bare {
+        // What the program leaves behind comes to this process, as it would to a pid 1.
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
+    } else {
+        furnish(plan)?;
+    }
+    let cell = sys::at(slot::CELL);
+    chan::report(sys::at(slot::CORD), &Report::Built, Some(cell)).at(Step::Writable)?;
+    wall_in(plan)?;
+    fork_program(plan)
+}
+
+/// What the namespaces are filled with.
+fn furnish(plan: &Plan<'_>) -> Done {
+    let order = plan.order;
+    if order.entrance.joins > 0 && !order.leaves_out(hole::CGROUP_NAMESPACE) {
+        // Only now, so that the run's cgroup is what it sees as the root.
+        let flag = linux_raw_sys::general::CLONE_NEWCGROUP;
+        sys::unshare(flag).at(Step::CgroupNamespace)?;
+    }
+    if !order.leaves_out(hole::UTS) {
+        rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
+        rustix::system::setdomainname(DOMAIN_NAME).at(Step::Hostname)?;
     }
     if order.loopback {
         loopback().at(Step::Loopback)?;
     }
-    if plan.proc {
+    if plan.setup.proc {
         if !order.leaves_out(hole::PID) {
             tree::own_proc().at(Step::ProcMount)?;
         }
         open_account().at(Step::ProcMount)?;
     }
     wait_for_word().at(Step::IdMap)?;
-    switch_id(plan.drop_groups).at(Step::SwitchId)?;
+    // An ordinary user cannot drop groups: its own stay, as overflow ids.
+    switch_id(!plan.setup.user_namespace).at(Step::SwitchId)?;
     let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
-    chan::report(sys::at(slot::CORD), &Report::Built, Some(cell.as_fd())).at(Step::Writable)?;
-    sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)?;
-    drop(cell);
-    wall_in(plan)?;
-    fork_program(order)
+    sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)
 }
 
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
@@ -107,25 +127,23 @@ fn settle_descriptors(plan: &Plan<'_>) -> rustix::io::Result<()> {
     for (index, number) in (first..).zip(slot::CGROUP..slot::CGROUP + joined) {
         sys::place_cloexec(plan.fds.get(index)?, number)?;
     }
-    sys::close_range(0, slot::CORD - 1)?;
     sys::close_range(slot::RULESET + 1, slot::CGROUP - 1)?;
+    if plan.order.brings_places {
+        let last = plan.fds.count().checked_sub(1).ok_or(Errno::BADF)?;
+        sys::place_cloexec(plan.fds.get(last)?, slot::CELL)?;
+    }
+    sys::close_range(0, slot::CORD - 1)?;
     sys::close_range(slot::CGROUP + joined, u32::MAX)
 }
 
-fn enter_cgroup(order: &Order<'_>) -> Done {
-    let joins = u32::from(order.entrance.joins);
-    for index in 0..joins {
+fn join_cgroup(order: &Order<'_>) -> Done {
+    for index in 0..u32::from(order.entrance.joins) {
         // "0" in a `tasks` file is the one way in that does not wait for all processors: this thread,
         // by itself.
         let tasks = sys::at(slot::CGROUP + index);
         rustix::io::write(tasks, b"0").at_index(Step::CgroupAttach, index as usize)?;
     }
-    if joins == 0 || order.leaves_out(hole::CGROUP_NAMESPACE) {
-        return Ok(());
-    }
-    sys::close_range(slot::CGROUP, slot::END).at(Step::Descriptors)?;
-    // Only now, so that the run's cgroup is what it sees as the root.
-    sys::unshare(linux_raw_sys::general::CLONE_NEWCGROUP).at(Step::CgroupNamespace)
+    sys::close_range(slot::CGROUP, slot::END).at(Step::Descriptors)
 }
 
 fn loopback() -> rustix::io::Result<()> {
@@ -170,20 +188,32 @@ fn wall_in(plan: &Plan<'_>) -> Done {
     }
     if !plan.order.leaves_out(hole::LANDLOCK) {
         let ruleset = sys::at(slot::RULESET);
-        landlock::allow_own_places(ruleset, plan.landlock_abi, plan.proc)?;
+        landlock::allow_places(ruleset, plan.landlock_abi, sys::at(slot::CELL))?;
+        if plan.setup.proc {
+            landlock::allow_proc(ruleset)?;
+        }
         sys::landlock_restrict(ruleset).at(Step::Landlock)?;
     }
-    if !plan.order.leaves_out(hole::CAPABILITIES) {
-        drop_capabilities().at(Step::Capabilities)?;
+    if plan.setup.bare {
+        // The end of such a run is a signal to everybody that this process may signal. That it may not
+        // signal its own parent shows that this means the run, and not everything of this user.
+        let parent =
+            rustix::process::getppid().and_then(|p| rustix::process::test_kill_process(p).err());
+        require(parent == Some(Errno::PERM), Step::AttestLandlock)?;
     }
-    sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)
+    if !plan.order.leaves_out(hole::CAPABILITIES) {
+        drop_capabilities(plan.setup.bare).at(Step::Capabilities)?;
+    }
+    Ok(())
 }
 
-fn drop_capabilities() -> rustix::io::Result<()> {
+fn drop_capabilities(bare: bool) -> rustix::io::Result<()> {
     for capability in 0..=LAST_CAPABILITY {
         match sys::drop_bounding(capability) {
             Ok(()) => {}
             Err(Errno::INVAL) => break,
+            // Without a user namespace there is no right to it; no_new_privs makes it moot.
+            Err(Errno::PERM) if bare => break,
             Err(errno) => return Err(errno),
         }
     }
@@ -193,10 +223,11 @@ fn drop_capabilities() -> rustix::io::Result<()> {
     rustix::thread::set_capabilities(None, sets)
 }
 
-fn fork_program(order: &Order<'_>) -> Done<Pid> {
+fn fork_program(plan: &Plan<'_>) -> Done<Pid> {
+    let order = plan.order;
     match sys::clone(0, None).at(Step::Fork)? {
         Cloned::Child => {
-            let Err(failure) = become_program(order);
+            let Err(failure) = become_program(plan);
             fail(&failure)
         }
         Cloned::Parent { pid, .. } => {
@@ -205,6 +236,7 @@ fn fork_program(order: &Order<'_>) -> Done<Pid> {
                 let opaque = DumpableBehavior::NotDumpable;
                 rustix::process::set_dumpable_behavior(opaque).at(Step::Fork)?;
             }
+            sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)?;
             sys::close_range(slot::CELL, u32::MAX).at(Step::Descriptors)?;
             Ok(pid)
         }
@@ -213,13 +245,18 @@ fn fork_program(order: &Order<'_>) -> Done<Pid> {
 
 /// The program's process: waits for its job, puts on the rest of the layers, waits for release, and
 /// becomes the program.
-fn become_program(order: &Order<'_>) -> Done<core::convert::Infallible> {
+fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
+    let order = plan.order;
     if !order.leaves_out(hole::SESSION) {
         rustix::process::setsid().at(Step::Session)?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    rustix::process::chdir(place::WORK).at(Step::Session)?;
-    sys::close_range(slot::ACCOUNT, slot::ACCOUNT).at(Step::Descriptors)?;
+    if plan.setup.bare {
+        stand_alone()?;
+    } else {
+        rustix::process::chdir(place::WORK).at(Step::Session)?;
+    }
+    sys::close_range(slot::RULESET, slot::ACCOUNT).at(Step::Descriptors)?;
     let mut packet = [0; MAX_PACKET];
     let received = chan::receive(sys::at(slot::CORD), &mut packet).at(Step::Protocol)?;
     let packet = packet.get(..received.length).unwrap_or_default();
@@ -228,6 +265,9 @@ fn become_program(order: &Order<'_>) -> Done<core::convert::Infallible> {
         return Err(failed(Step::Protocol, Errno::BADF, received.fds.count()));
     }
     place_inputs(&job, &received.fds)?;
+    let landlock_denied = sentinel_is_refused(plan.setup.bare);
+    // A program that is not there is told before anything counts as started.
+    rustix::fs::access(job.program, Access::EXEC_OK).at(Step::Program)?;
     keep_three(received.fds).at(Step::Descriptors)?;
     // Not before: a job may come with more descriptors than its program may open.
     if !order.leaves_out(hole::RLIMITS) {
@@ -236,7 +276,17 @@ fn become_program(order: &Order<'_>) -> Done<core::convert::Infallible> {
     if order.leaves_out(hole::DESCRIPTORS) {
         sys::place(sys::at(slot::CORD), slot::CORD).at(Step::Descriptors)?;
     }
-    start(&job)
+    start(&job, landlock_denied)
+}
+
+/// What a pid and a mount namespace would have done for the program's process.
+fn stand_alone() -> Done {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
+    // A second domain within the init's: signals reach down from the init and not up to it.
+    sys::landlock_restrict(sys::at(slot::RULESET)).at(Step::Landlock)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let work = rustix::fs::openat(sys::at(slot::CELL), c"work", flags, Mode::empty());
+    rustix::process::fchdir(work.at(Step::Session)?).at(Step::Session)
 }
 
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
@@ -318,11 +368,10 @@ fn keep_three(fds: Fds) -> rustix::io::Result<()> {
     sys::close_range(slot::CORD + 1, u32::MAX)
 }
 
-fn start(job: &Job<'_>) -> Done<core::convert::Infallible> {
+fn start(job: &Job<'_>, landlock_denied: bool) -> Done<core::convert::Infallible> {
     let too_many = || failed(Step::Program, Errno::TOOBIG, 0);
     let args = Vector::<'_, { MAX_STRINGS + 1 }>::new(job.args.clone()).ok_or_else(too_many)?;
     let env = Vector::<'_, { MAX_STRINGS + 1 }>::new(job.env.clone()).ok_or_else(too_many)?;
-    let landlock_denied = sentinel_is_refused();
     let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
     let poised = Report::Poised { landlock_denied };
     chan::report(sys::at(slot::CORD), &poised, Some(listener.as_fd())).at(Step::Seccomp)?;
@@ -333,9 +382,14 @@ fn start(job: &Job<'_>) -> Done<core::convert::Infallible> {
 }
 
 /// The one thing about Landlock that can be seen: a file that no rule covers.
-fn sentinel_is_refused() -> bool {
+fn sentinel_is_refused(bare: bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    matches!(rustix::fs::open(place::SENTINEL, flags, Mode::empty()), Err(Errno::ACCESS))
+    let opened = if bare {
+        rustix::fs::openat(sys::at(slot::CELL), place::BARE_SENTINEL, flags, Mode::empty())
+    } else {
+        rustix::fs::open(place::SENTINEL, flags, Mode::empty())
+    };
+    matches!(opened, Err(Errno::ACCESS))
 }
 
 /// Reaps until the program has ended, then ends the rest and tells how it was.

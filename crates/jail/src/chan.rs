@@ -59,6 +59,15 @@ pub struct Received {
 
 /// Receives one packet. A closed peer is a packet of no bytes; a cut one is an error.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
+    match receive_once(&socket, buffer) {
+        // A peer that ended with something unread resets the connection, once; what it had said before
+        // comes after that.
+        Err(Errno::CONNRESET) => receive_once(&socket, buffer),
+        other => other,
+    }
+}
+
+fn receive_once(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -85,15 +94,75 @@ pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) ->
     let mut buffer = [0; MAX_REPORT];
     let mut writer = Writer::new(&mut buffer);
     report.write(&mut writer);
-    send(socket, writer.finish().map_err(|_| Errno::MSGSIZE)?, fd.as_slice())
+    let packet = writer.finish().map_err(|_| Errno::MSGSIZE)?;
+    // A few small packets always fit; if they ever do not, nobody may be held up by that.
+    send_with(socket, packet, fd.as_slice(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 /// Sends one packet with its descriptors.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(socket, packet, fds, SendFlags::NOSIGNAL)
+}
+
+fn send_with(
+    socket: impl AsFd,
+    packet: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);
     }
-    sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).map(drop)
+    sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn packets_keep_their_bounds_and_their_descriptors() {
+        let (a, b) = pair();
+        send(&a, b"one", &[a.as_fd(), b.as_fd()]).unwrap();
+        send(&a, b"two", &[]).unwrap();
+        let mut buffer = [0; 16];
+        let mut one = receive(&b, &mut buffer).unwrap();
+        assert_eq!((&buffer[..one.length], one.fds.count()), (&b"one"[..], 2));
+        assert!(one.fds.take(0).is_ok() && one.fds.take(0).is_err());
+        let two = receive(&b, &mut buffer).unwrap();
+        assert_eq!((&buffer[..two.length], two.fds.count()), (&b"two"[..], 0));
+    }
+
+    #[test]
+    fn a_packet_larger_than_the_buffer_is_an_error_and_not_half_a_packet() {
+        let (a, b) = pair();
+        send(&a, b"too large", &[a.as_fd()]).unwrap();
+        assert_eq!(receive(&b, &mut [0; 4]).unwrap_err(), Errno::MSGSIZE);
+    }
+
+    #[test]
+    fn what_a_peer_said_before_it_ended_with_something_unread_is_heard() {
+        let (a, b) = pair();
+        send(&a, b"unread", &[]).unwrap();
+        send(&b, b"last words", &[]).unwrap();
+        drop(b);
+        let mut buffer = [0; 16];
+        assert_eq!(receive(&a, &mut buffer).unwrap().length, 10);
+        assert_eq!(receive(&a, &mut buffer).unwrap().length, 0);
+    }
+
+    #[test]
+    fn a_closed_peer_is_a_packet_of_no_bytes() {
+        let (a, b) = pair();
+        drop(a);
+        assert_eq!(receive(&b, &mut [0; 4]).unwrap().length, 0);
+    }
 }

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::cgroups;
 use crate::chan;
-use crate::fail::{At, Done};
+use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
@@ -21,6 +21,9 @@ use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
 const CONTROL: u32 = 0;
 
 const FAILED: u8 = 70;
+
+/// The Landlock ABI that keeps signals in. Without a pid namespace nothing else does.
+const SIGNALS_SINCE: u32 = 6;
 
 /// The whole life of the launcher.
 pub fn main() -> ! {
@@ -44,7 +47,11 @@ fn run() -> Done {
     if setup.user_namespace {
         own_user_namespace()?;
     }
-    let namespaces = linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID;
+    let namespaces = if setup.bare {
+        0
+    } else {
+        linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID
+    };
     match sys::clone(u64::from(namespaces), None).at(Step::Namespaces)? {
         Cloned::Child => {
             if let Err(failure) = spawn(setup, entries) {
@@ -96,11 +103,19 @@ fn own_user_namespace() -> Done {
 fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
-    tree::enter(setup, entries.clone())?;
-    let rules = Rules::of(entries)?;
+    if setup.bare {
+        // What a run leaves behind when its init is killed comes back here.
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
+    } else {
+        tree::enter(setup, entries.clone())?;
+    }
+    let rules = Rules::of(entries, setup.bare)?;
+    if setup.bare && rules.abi < SIGNALS_SINCE {
+        return Err(failed(Step::LandlockRuleset, Errno::OPNOTSUPP, 0));
+    }
     let control = rustix::io::fcntl_dupfd_cloexec(sys::at(CONTROL), 3).at(Step::Descriptors)?;
-    let drop_groups = !setup.user_namespace;
-    Spawner::new(control, host, rules, setup.proc, drop_groups)?.serve()
+    Spawner::new(control, host, rules, setup)?.serve()
 }
 
 /// Returns when the spawner has ended, or is about to because hotcell is gone, and tells whether it is.

@@ -60,13 +60,15 @@ fn writable(abi: u32) -> u64 {
 }
 
 impl Rules {
-    /// Opens the paths of the tree, which is the root by now.
-    pub(crate) fn of<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Done<Rules> {
+    /// Opens the paths of the tree, which is the root by now; or, without one, those of the host.
+    pub(crate) fn of<'a>(entries: impl Iterator<Item = Entry<'a>>, bare: bool) -> Done<Rules> {
         let abi =
             sys::landlock_abi().ok_or_else(|| failed(Step::LandlockRuleset, Errno::NOSYS, 0))?;
         let mut rules = Rules { abi, list: [const { None }; MAX_RULES], count: 0 };
-        // Listing is harmless: everything in the tree was put there by us.
-        rules.add(c"/", READ_DIR)?;
+        if !bare {
+            // Listing is harmless: everything in the tree was put there by us.
+            rules.add(c"/", READ_DIR)?;
+        }
         for entry in entries {
             match entry {
                 Entry::Dir(_) | Entry::Link { .. } => {}
@@ -102,17 +104,49 @@ impl Rules {
     }
 }
 
-/// Adds the run's own mounts, in their place by now.
-pub(crate) fn allow_own_places(ruleset: BorrowedFd<'_>, abi: u32, proc: bool) -> Done {
-    let places = [place::WORK, place::TMP, place::SHM].map(|place| (place, writable(abi)));
-    let proc = proc.then_some((place::PROC, READ_FILE | READ_DIR));
-    for (path, access) in places.into_iter().chain(proc) {
-        let fd = open(path).at(Step::Landlock)?;
-        sys::landlock_allow(ruleset, fd, access).at(Step::Landlock)?;
+/// Adds the run's own places in its file system.
+pub(crate) fn allow_places(ruleset: BorrowedFd<'_>, abi: u32, cell: BorrowedFd<'_>) -> Done {
+    for name in place::NAMES {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(cell, name, flags, Mode::empty()).at(Step::Landlock)?;
+        sys::landlock_allow(ruleset, fd, writable(abi)).at(Step::Landlock)?;
     }
     Ok(())
 }
 
+/// Adds the run's own /proc.
+pub(crate) fn allow_proc(ruleset: BorrowedFd<'_>) -> Done {
+    let fd = open(place::PROC).at(Step::Landlock)?;
+    sys::landlock_allow(ruleset, fd, READ_FILE | READ_DIR).at(Step::Landlock)
+}
+
 fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_abi_handles_all_that_it_knows_and_nothing_that_it_does_not() {
+        let bits = |abi, loopback| {
+            let attr = handled(abi, loopback);
+            (attr.access_fs.count_ones(), attr.access_net, attr.scoped)
+        };
+        assert_eq!(bits(1, false), (13, 0, 0));
+        assert_eq!(bits(2, false), (14, 0, 0));
+        assert_eq!(bits(3, false), (15, 0, 0));
+        assert_eq!(bits(4, false), (15, 0b11, 0));
+        assert_eq!(bits(5, false), (16, 0b11, 0));
+        assert_eq!(bits(6, false), (16, 0b11, 0b11));
+        assert_eq!(bits(6, true), (16, 0, 0b11));
+    }
+
+    #[test]
+    fn nobody_makes_or_drives_devices_in_writable_places() {
+        for abi in 1..10 {
+            assert_eq!(writable(abi) & (MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV), 0);
+        }
+    }
 }

@@ -26,6 +26,8 @@ pub use sys::{exit, landlock_abi, lock_byte, unlock_byte};
 pub mod place {
     use core::ffi::CStr;
 
+    /// The run's writable places, in its own file system.
+    pub const NAMES: [&CStr; 3] = [c"work", c"tmp", c"shm"];
     pub const WORK: &CStr = c"/work";
     pub const TMP: &CStr = c"/tmp";
     pub const SHM: &CStr = c"/dev/shm";
@@ -35,6 +37,8 @@ pub mod place {
     pub const CELL: &CStr = c"/.cell";
     /// A file that no Landlock rule covers: reading it must fail, which proves that Landlock is on.
     pub const SENTINEL: &CStr = c"/.hotcell";
+    /// The same where the run's places are a directory of the host.
+    pub const BARE_SENTINEL: &CStr = c"sentinel";
 }
 
 /// Id of the program inside its own user namespace.

@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
+use rustix::process::Pid;
 
 /// Largest file that is read: a mountinfo of some hundred mounts.
 pub(crate) const MAX_FILE: usize = 48 * 1024;
@@ -74,6 +75,18 @@ impl HostProc {
         let pid = field(info, b"Pid:").and_then(number).ok_or(Errno::SRCH)?;
         let path = Path::of(format_args!("{pid}"))?;
         self.process(path.as_c()?, pid)
+    }
+
+    /// This process's children, in its own pid namespace, which is the host's where this is asked.
+    pub(crate) fn own_children<'b>(
+        &self,
+        buffer: &'b mut [u8],
+    ) -> Result<impl Iterator<Item = Pid> + use<'b>> {
+        let own = rustix::process::getpid().as_raw_pid();
+        let path = Path::of(format_args!("self/task/{own}/children"))?;
+        let text = read_at(&self.dir, path.as_c()?, buffer)?;
+        let pids = words(text).filter_map(number).filter_map(|pid| i32::try_from(pid).ok());
+        Ok(pids.filter_map(Pid::from_raw))
     }
 
     fn process(&self, name: &core::ffi::CStr, pid: u64) -> Result<Process> {
@@ -155,4 +168,43 @@ pub(crate) fn octal(digits: &[u8]) -> Option<u64> {
 
 pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_at_the_start_of_a_line_only() {
+        let text = b"Name:\tSeccomp: 0\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        assert_eq!(field(text, b"Seccomp:"), Some(&b"2"[..]));
+        assert_eq!(field(text, b"NoNewPrivs:"), None);
+    }
+
+    #[test]
+    fn numbers_are_numbers_or_nothing() {
+        assert_eq!(number(b"12"), Some(12));
+        assert_eq!(octal(b"02100001"), Some(0o2_100_001));
+        assert_eq!(hexadecimal(b"000001fffeffffff"), Some(0x1ff_feff_ffff));
+        for bad in [&b""[..], b"-1", b"1 ", b"18446744073709551616", b"\xff"] {
+            assert_eq!(number(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_is_an_error() {
+        assert!(Path::of(format_args!("{}", "x".repeat(63))).is_ok());
+        assert!(Path::of(format_args!("{}", "x".repeat(64))).is_err());
+    }
+
+    #[test]
+    fn a_process_is_found_behind_its_pidfd_and_a_file_too_large_is_an_error() {
+        let host = HostProc::open().unwrap();
+        let pid = rustix::process::getpid();
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let process = host.behind(&pidfd).unwrap();
+        assert_eq!(process.pid, pid.as_raw_nonzero().get() as u64);
+        assert_eq!(process.namespaces().unwrap(), host.own().unwrap().namespaces().unwrap());
+        assert_eq!(process.read(c"status", &mut [0; 16]), Err(Errno::FBIG));
+    }
 }

@@ -16,7 +16,8 @@ use crate::landlock::Rules;
 use crate::proc::{HostProc, Path};
 use crate::sys::{self, Cloned};
 use crate::wire::{
-    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, MAX_PACKET, Micros, Order, Ready, Report, Step, hole,
+    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, MAX_PACKET, Micros, Order, Ready, Report, Setup,
+    Step, hole,
 };
 
 /// Most runs at one time.
@@ -35,8 +36,7 @@ pub(crate) struct Spawner {
     pub(crate) rules: Rules,
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
-    pub(crate) proc: bool,
-    pub(crate) drop_groups: bool,
+    pub(crate) setup: Setup,
     runs: [Option<Run>; MAX_RUNS],
 }
 
@@ -51,6 +51,8 @@ struct Run {
     is_condemned: bool,
     /// To the cell, until it has nothing more to say.
     cord: Option<OwnedFd>,
+    /// The program's process, once it was let go without a pid namespace around it.
+    program: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     /// When it was ordered, and from then on when it got its job.
     begun: Timespec,
@@ -96,8 +98,7 @@ impl Spawner {
         control: OwnedFd,
         host: HostProc,
         rules: Rules,
-        proc: bool,
-        drop_groups: bool,
+        setup: Setup,
     ) -> Done<Spawner> {
         let own = host.own().at(Step::HostProc)?;
         let namespaces = own.namespaces().at(Step::HostProc)?;
@@ -105,7 +106,7 @@ impl Spawner {
         let mounts = own.read(c"mountinfo", &mut buffer).at(Step::HostProc)?;
         let tree_mounts = u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX);
         let runs = [const { None }; MAX_RUNS];
-        Ok(Spawner { control, host, rules, namespaces, tree_mounts, proc, drop_groups, runs })
+        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, runs })
     }
 
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
@@ -217,6 +218,7 @@ impl Spawner {
             socket: fds.take(0).at(Step::Protocol)?,
             is_condemned: false,
             cord: Some(cord),
+            program: None,
             listener: None,
             begun,
             order: Order { cgroup_name: &[], ..order },
@@ -224,7 +226,7 @@ impl Spawner {
             ended: Ended::default(),
             reported: 0,
         };
-        let mapped = self.map_ids(&run);
+        let mapped = if self.setup.bare { Ok(()) } else { self.map_ids(&run) };
         let place = self.runs.get_mut(free);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
@@ -236,7 +238,8 @@ impl Spawner {
     fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
         let into = order.entrance.born.then(|| fds.get(1)).transpose().at(Step::Protocol)?;
         let ruleset = self.rules.ruleset(order.loopback)?;
-        match sys::clone(namespaces(order), into).at(Step::Clone)? {
+        let flags = if self.setup.bare { 0 } else { namespaces(order) };
+        match sys::clone(flags, into).at(Step::Clone)? {
             Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
             Cloned::Child => cell::live(&Plan {
                 order,
@@ -244,8 +247,7 @@ impl Spawner {
                 ruleset: ruleset.as_fd(),
                 landlock_abi: self.rules.abi,
                 cord: cord.as_fd(),
-                proc: self.proc,
-                drop_groups: self.drop_groups,
+                setup: self.setup,
             }),
         }
     }
@@ -282,7 +284,7 @@ impl Spawner {
 
     /// Takes what the cell says. Its end is told only when it has been reaped.
     fn hear(&mut self, index: usize) {
-        let Spawner { runs, host, namespaces, tree_mounts, proc, drop_groups, .. } = self;
+        let Spawner { runs, host, namespaces, tree_mounts, setup, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
         let mut buffer = [0; MAX_REPORT];
         let Some(cord) = &run.cord else { return };
@@ -300,10 +302,10 @@ impl Spawner {
             },
             Ok(Report::Poised { landlock_denied }) => {
                 run.listener = received.fds.take(0).ok();
+                let name = run.cgroup_name;
                 let expected = Expected {
-                    order: Order { cgroup_name: run.cgroup_name.as_bytes(), ..run.order },
-                    proc: *proc,
-                    no_groups: *drop_groups,
+                    order: Order { cgroup_name: name.as_bytes(), ..run.order },
+                    setup: *setup,
                     namespaces: *namespaces,
                     tree_mounts: *tree_mounts,
                     landlock_denied,
@@ -334,6 +336,28 @@ impl Spawner {
         }
     }
 
+    /// Without a pid namespace, what a run leaves when its init is killed comes back to this process,
+    /// whose only other children are the inits of other runs.
+    fn end_orphans(&self) {
+        /// More rounds than a run within its limits can go on forking.
+        const ROUNDS: u32 = 1 << 16;
+        for _ in 0..ROUNDS {
+            let mut buffer = [0; crate::proc::MAX_FILE];
+            let Ok(children) = self.host.own_children(&mut buffer) else { return };
+            let is_init = |pid: &Pid| self.runs.iter().flatten().any(|run| run.pid == *pid);
+            let mut orphans = children.filter(|pid| !is_init(pid)).peekable();
+            if orphans.peek().is_none() {
+                return;
+            }
+            for orphan in orphans {
+                // It is our child and not waited for, so that the number is still its own.
+                if rustix::process::kill_process(orphan, Signal::KILL).is_ok() {
+                    sys::wait_for(orphan).ok();
+                }
+            }
+        }
+    }
+
     fn stop_listening(&mut self, index: usize) {
         if let Some(Some(run)) = self.runs.get_mut(index) {
             run.listener = None;
@@ -355,12 +379,15 @@ impl Spawner {
         // Its own status says nothing that was not said already; reaping frees its number.
         let reaped = sys::wait_for(run.pid);
         debug_assert!(reaped.is_ok(), "a readable pidfd is a child that can be reaped");
+        if self.setup.bare {
+            self.end_orphans();
+        }
         tell(&run.socket, &Report::Ended(run.ended), None);
     }
 }
 
 /// Reads back every layer, tells what was seen, and lets the program go.
-fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected<'_>) -> Done {
+fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expected<'_>) -> Done {
     let build = micros_since(run.begun);
     let attest_begun = clock_gettime(ClockId::Monotonic);
     let program = program.ok_or_else(|| failed(Step::Protocol, Errno::SRCH, 0))?;
@@ -373,6 +400,7 @@ fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected
         other => other?,
     };
     let micros = Micros { build, attest: micros_since(attest_begun) };
+    run.program = expected.setup.bare.then_some(pidfd);
     run.say(b"g").at(Step::Protocol)?;
     tell(&run.socket, &Report::Released(seen, micros), None);
     Ok(())
@@ -381,8 +409,11 @@ fn release(host: &HostProc, run: &Run, program: Option<Pid>, expected: &Expected
 impl Run {
     /// Ends everything in the run. It is told once its init has been reaped.
     fn kill(&self) {
+        // With a pid namespace around it, a run ends with its init. Without one, its init ends the rest
+        // once the program has ended.
+        let target = self.program.as_ref().unwrap_or(&self.pidfd);
         // The only way this fails is that it has ended already.
-        if rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).is_err() {}
+        if rustix::process::pidfd_send_signal(target, Signal::KILL).is_err() {}
     }
 
     fn pass_on(&self, packet: &[u8], fds: &Fds) -> Done {

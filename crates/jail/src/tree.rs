@@ -212,3 +212,24 @@ fn decimal(value: u64, buffer: &mut [u8; DECIMAL]) -> rustix::io::Result<&CStr> 
     let text = buffer.get(start..).ok_or(Errno::OVERFLOW)?;
     CStr::from_bytes_with_nul(text).map_err(|_| Errno::INVAL)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_written_whole() {
+        for (value, text) in
+            [(0, c"0"), (7, c"7"), (1024, c"1024"), (u64::MAX, c"18446744073709551615")]
+        {
+            assert_eq!(decimal(value, &mut [0xff; DECIMAL]), Ok(text));
+        }
+    }
+
+    #[test]
+    fn only_absolute_paths_are_made_in_the_tree() {
+        assert_eq!(relative(c"/etc/hosts"), Ok(c"etc/hosts"));
+        assert_eq!(relative(c"etc"), Err(Errno::INVAL));
+        assert_eq!(relative(c""), Err(Errno::INVAL));
+    }
+}

@@ -333,6 +333,9 @@ pub struct Order<'a> {
     pub cgroup_name: &'a [u8],
     /// A loopback interface that is up, and TCP as far as Landlock goes.
     pub loopback: bool,
+    /// Without a mount namespace, the run's places are a directory of the host, whose descriptor comes
+    /// last.
+    pub brings_places: bool,
     /// Layers to leave out, for the positive controls of the escape tests.
     #[cfg(feature = "holes")]
     pub holes: u32,
@@ -364,6 +367,7 @@ impl<'a> Order<'a> {
         w.u8(self.entrance.joins);
         w.bytes(self.cgroup_name);
         w.u8(self.loopback.into());
+        w.u8(self.brings_places.into());
         #[cfg(feature = "holes")]
         w.u32(self.holes);
     }
@@ -389,6 +393,7 @@ impl<'a> Order<'a> {
             entrance: Entrance { born: r.flag()?, joins: r.u8()? },
             cgroup_name: r.bytes()?,
             loopback: r.flag()?,
+            brings_places: r.flag()?,
             #[cfg(feature = "holes")]
             holes: r.u32()?,
         };
@@ -401,7 +406,7 @@ impl<'a> Order<'a> {
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        1 + self.entrance.descriptors()
+        1 + self.entrance.descriptors() + usize::from(self.brings_places)
     }
 
     /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
@@ -858,4 +863,123 @@ fn read_optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
     let some = r.flag()?;
     let value = r.u64()?;
     Ok(some.then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::ffi::CString;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn packet(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut writer = Writer::new(&mut buffer);
+        write(&mut writer);
+        writer.finish().unwrap().to_vec()
+    }
+
+    #[test]
+    fn steps_are_listed_in_their_own_order() {
+        for (index, step) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(step as usize, index, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_and_never_cut() {
+        let mut small = [0; 7];
+        let mut writer = Writer::new(&mut small);
+        writer.bytes(b"1234");
+        assert_eq!(writer.finish(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_nul_in_a_text_is_refused_where_it_is_written() {
+        let mut buffer = [0; 64];
+        let mut writer = Writer::new(&mut buffer);
+        writer.text(b"a\0b");
+        assert_eq!(writer.finish(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_packet_of_another_build_is_refused() {
+        let order = Order {
+            outer_uid: 1,
+            outer_gid: 2,
+            limits: Limits::default(),
+            entrance: Entrance::default(),
+            cgroup_name: b"",
+            loopback: false,
+            brings_places: false,
+            #[cfg(feature = "holes")]
+            holes: 0,
+        };
+        let mut bytes = packet(|w| order.write(w));
+        assert_eq!(Order::read(&bytes), Ok(order));
+        bytes[0] ^= 1;
+        assert_eq!(Order::read(&bytes), Err(Malformed));
+    }
+
+    #[test]
+    fn more_than_the_most_is_refused_before_it_is_looked_at() {
+        let huge = packet(|w| {
+            w.u32(MAGIC);
+            w.bytes(b"");
+            w.u64(0);
+            w.text(b"/bin/true");
+            w.u32(u32::MAX);
+        });
+        assert!(Job::read(&huge).is_err());
+    }
+
+    fn texts() -> impl Strategy<Value = Vec<CString>> {
+        proptest::collection::vec("[^\0]{0,20}", 0..20)
+            .prop_map(|v| v.into_iter().map(|s| CString::new(s).unwrap()).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn a_job_reads_back(args in texts(), env in texts(), names in texts(), key: u64,
+                            filter in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let inputs: Vec<_> = names.iter().map(|name| {
+                InputFile { name, bytes: key, modified: 7, executable: name.is_empty() }
+            }).collect();
+            let (args_b, env_b): (Vec<_>, Vec<_>) =
+                (args.iter().map(|a| a.to_bytes()).collect(), env.iter().map(|e| e.to_bytes()).collect());
+            let parts = JobParts {
+                filter: &filter, exec_key: key, program: b"/p", args: &args_b, env: &env_b,
+                inputs: &inputs,
+            };
+            let bytes = packet(|w| parts.write(w));
+            let job = Job::read(&bytes).unwrap();
+            prop_assert_eq!(job.filter, &filter[..]);
+            prop_assert_eq!(job.exec_key, key);
+            prop_assert!(job.args.clone().eq(args.iter().map(|a| a.as_c_str())));
+            prop_assert!(job.env.clone().eq(env.iter().map(|e| e.as_c_str())));
+            prop_assert!(job.inputs.clone().eq(inputs.iter().copied()));
+            prop_assert_eq!(job.descriptors(), 3 + inputs.len());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            drop(Job::read(&bytes));
+            Order::read(&bytes).ok();
+            Standing::read(&bytes).ok();
+            Report::read(&bytes).ok();
+        }
+
+        #[test]
+        fn a_cut_or_longer_packet_is_refused(cut in 0usize..100, extra in 1usize..10) {
+            let ended = Ended { wait_status: Some(9), written: None, ..Ended::default() };
+            let bytes = packet(|w| Report::Ended(ended).write(w));
+            prop_assert_eq!(Report::read(&bytes), Ok(Report::Ended(ended)));
+            if cut < bytes.len() {
+                prop_assert_eq!(Report::read(&bytes[..cut]), Err(Malformed));
+            }
+            let longer = [&bytes[..], &vec![0; extra]].concat();
+            prop_assert_eq!(Report::read(&longer), Err(Malformed));
+        }
+    }
 }

@@ -12,6 +12,7 @@ use crate::cgroup::{Cgroup, CgroupError};
 use crate::ids::Id;
 use crate::launcher::packet_pair;
 use crate::native::Parts;
+use crate::places::Places;
 use crate::{Refusal, start};
 
 /// What a cell is made for. A job takes only a cell that was made for its like.
@@ -40,6 +41,8 @@ pub(crate) struct Cell {
     pub(crate) kind: Kind,
     pub(crate) socket: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
+    /// Where it works without a mount namespace.
+    pub(crate) places: Option<Places>,
     /// Given back when nothing is left that has it.
     pub(crate) id: Option<Id>,
 }
@@ -59,6 +62,9 @@ impl Cell {
         let (ours, theirs) = packet_pair().map_err(start::internal("making the run's socket"))?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
         let entrance = enter(cgroup.as_ref(), &mut fds);
+        let places = parts.bare.then(|| Places::make(parts.home)).transpose();
+        let places = places.map_err(start::internal("making a directory for the run"))?;
+        fds.extend(places.as_ref().map(Places::fd));
         let own_id = || rustix::process::geteuid().as_raw();
         let own_gid = || rustix::process::getegid().as_raw();
         let name = cgroup.as_ref().map(Cgroup::name).unwrap_or_default();
@@ -69,13 +75,14 @@ impl Cell {
             entrance,
             cgroup_name: name.as_bytes(),
             loopback: kind.loopback,
+            brings_places: places.is_some(),
             #[cfg(feature = "holes")]
             holes: kind.holes.layers,
         };
         let ordered = parts.base.launcher.order(&order, &fds);
         ordered.map_err(start::internal("ordering a cell from the launcher"))?;
         drop(fds);
-        Ok(Cell { kind, socket: ours, cgroup, id })
+        Ok(Cell { kind, socket: ours, cgroup, places, id })
     }
 }
 
@@ -107,7 +114,8 @@ pub(crate) fn cgroup_refusal(error: CgroupError) -> Refusal {
 }
 
 fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
-    let Some(pool) = parts.ids else { return Ok(None) };
+    // Without namespaces there is no id but one's own.
+    let Some(pool) = parts.ids.filter(|_| !parts.bare) else { return Ok(None) };
     let reserve = || -> io::Result<Option<Id>> { pool.reserve() };
     match reserve() {
         Ok(Some(id)) => Ok(Some(id)),

@@ -31,15 +31,17 @@ pub(crate) struct Collected {
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// Collects below `cell/work`, copying to `outputs` when there is one.
+/// Collects below `cell/work`, copying to `outputs` when there is one. All files together are at most
+/// `most` bytes, holes included: what was never written is not read for ever.
 pub(crate) fn collect(
     cell: &OwnedFd,
     placed: &HashMap<CString, Placed>,
+    most: u64,
     outputs: Option<&Path>,
 ) -> io::Result<Collected> {
     let work = open_beneath(cell, c"work", OFlags::DIRECTORY)?;
     let target = outputs.map(File::open).transpose()?.map(OwnedFd::from);
-    let mut collector = Collector { placed, collected: Collected::default() };
+    let mut collector = Collector { placed, left: most, collected: Collected::default() };
     collector.directory(work, target, "", 0);
     let mut collected = collector.collected;
     collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
@@ -49,6 +51,8 @@ pub(crate) fn collect(
 
 struct Collector<'a> {
     placed: &'a HashMap<CString, Placed>,
+    /// Bytes that may still be taken.
+    left: u64,
     collected: Collected,
 }
 
@@ -147,6 +151,9 @@ impl Collector<'_> {
         if refusal(name, &stat, 0).is_some() || stat.st_size as u64 != bytes {
             return Err(io::Error::other("it changed while it was looked at"));
         }
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            io::Error::other("with it the files are larger than the run's disk, holes included")
+        })?;
         let executable = stat.st_mode & 0o100 != 0;
         let sha256 = match target {
             Some(target) => store(target, name, file.take(bytes), executable)?,

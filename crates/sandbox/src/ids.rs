@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
@@ -38,6 +39,10 @@ pub(crate) struct Id {
 }
 
 impl IdPool {
+    pub(crate) fn range() -> Range<u32> {
+        FIRST..FIRST + COUNT
+    }
+
     /// Opens the pool in a directory that only its owner can write.
     pub(crate) fn open(dir: &Path) -> io::Result<IdPool> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

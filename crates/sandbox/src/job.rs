@@ -104,6 +104,9 @@ pub enum Refusal {
     /// The program cannot be executed.
     #[error("`{program}` cannot be executed: {why}")]
     NotRunnable { program: String, why: String },
+    /// There are as many runs as there can be.
+    #[error("no room for another run: {running} are running")]
+    Busy { running: u32 },
     /// Our own failure.
     #[error("{doing}")]
     Internal { doing: String, source: std::io::Error },

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -44,30 +45,36 @@ pub(crate) struct Kept<'a> {
     pub(crate) others: Vec<BorrowedFd<'a>>,
 }
 
-/// A launcher for one root tree, with everything that it ever started. Dropping it ends them all.
+/// A launcher that was executed and waits to be told what it is for. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Launcher {
+pub(crate) struct Idle {
     /// Closed first when this is dropped, which ends the launcher.
     control: Option<OwnedFd>,
     guard: Child,
-    pub(crate) ready: Ready,
 }
 
-impl Launcher {
-    /// Starts one and waits until its tree stands. It holds `kept` until everything has ended.
-    pub(crate) fn start(
+/// A launcher for one root tree, with everything that it ever started. Dropping it ends them all.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    idle: Idle,
+    /// Its answer, once somebody had to wait for it.
+    answer: OnceLock<Result<Ready, StartError>>,
+}
+
+impl Idle {
+    pub(crate) fn execute() -> io::Result<Idle> {
+        let (ours, theirs) = packet_pair()?;
+        Ok(Idle { guard: execute(theirs)?, control: Some(ours) })
+    }
+
+    /// Tells it what to build. It holds `kept` until everything has ended. Orders may follow at once;
+    /// [`Launcher::ready`] waits for the answer.
+    pub(crate) fn set_up(
+        self,
         setup: Setup,
         layout: &Layout,
         kept: &Kept<'_>,
     ) -> Result<Launcher, StartError> {
-        let (ours, theirs) = packet_pair().map_err(StartError::Spawn)?;
-        let guard = execute(theirs).map_err(StartError::Spawn)?;
-        let mut launcher = Launcher { control: Some(ours), guard, ready: Ready::default() };
-        launcher.ready = launcher.set_up(setup, layout, kept)?;
-        Ok(launcher)
-    }
-
-    fn set_up(&self, setup: Setup, layout: &Layout, kept: &Kept<'_>) -> Result<Ready, StartError> {
         let mut buffer = vec![0; MAX_PACKET];
         let mut writer = Writer::new(&mut buffer);
         let standing = Standing {
@@ -77,10 +84,26 @@ impl Launcher {
         };
         layout.write(&standing, &mut writer);
         let packet = writer.finish().map_err(|_| silent("the root tree is too large"))?;
-        let control = self.control().map_err(StartError::Silent)?;
         let fds: Vec<_> = kept.cgroups.iter().chain(&kept.others).copied().collect();
+        let control = self.control().map_err(StartError::Silent)?;
         chan::send(control, packet, &fds).map_err(|e| StartError::Silent(e.into()))?;
+        Ok(Launcher { idle: self, answer: OnceLock::new() })
+    }
+
+    fn control(&self) -> io::Result<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Launcher {
+    /// Waits until its tree stands.
+    pub(crate) fn ready(&self) -> Result<Ready, &StartError> {
+        self.answer.get_or_init(|| self.hear()).as_ref().copied()
+    }
+
+    fn hear(&self) -> Result<Ready, StartError> {
         let mut answer = [0; chan::MAX_REPORT];
+        let control = self.idle.control().map_err(StartError::Silent)?;
         let received =
             chan::receive(control, &mut answer).map_err(|e| StartError::Silent(e.into()))?;
         match Report::read(answer.get(..received.length).unwrap_or_default()) {
@@ -90,21 +113,25 @@ impl Launcher {
         }
     }
 
+    /// Whether it has ended, although nobody told it to.
+    pub(crate) fn is_gone(&self) -> bool {
+        let Ok(control) = self.idle.control() else { return true };
+        let mut fds = [PollFd::from_borrowed_fd(control, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|events| events > 0)
+    }
+
     /// Orders a cell. Everything about it is then told on the run's own socket, the first of `fds`.
     pub(crate) fn order(&self, order: &Order<'_>, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut buffer = [0; MAX_ORDER];
         let mut writer = Writer::new(&mut buffer);
         order.write(&mut writer);
         let packet = writer.finish().map_err(|_| io::ErrorKind::InvalidInput)?;
-        Ok(chan::send(self.control()?, packet, fds)?)
-    }
-
-    fn control(&self) -> io::Result<BorrowedFd<'_>> {
-        self.control.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        Ok(chan::send(self.idle.control()?, packet, fds)?)
     }
 }
 
-impl Drop for Launcher {
+impl Drop for Idle {
     fn drop(&mut self) {
         self.control = None;
         // The guard ends once everything has; waiting keeps it from becoming a zombie.

@@ -14,15 +14,12 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 
 /// What programs need of /etc; all of it is public. Who the machine is, who its users are and how it is
 /// set up is not among it.
-const SHARED_ETC: [&str; 13] = [
+const SHARED_ETC: [&str; 10] = [
     "/etc/alternatives",
-    "/etc/ca-certificates",
     "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/localtime",
-    "/etc/magic",
     "/etc/mime.types",
-    "/etc/perl",
     "/etc/pki/tls/certs",
     "/etc/protocols",
     "/etc/services",
@@ -108,6 +105,15 @@ impl Layout {
         for path in read_only {
             layout.share(path);
         }
+        layout
+    }
+
+    /// The same paths where there is no tree to build: what may be read of the host's own.
+    pub(crate) fn bare(read_only: &[PathBuf]) -> Layout {
+        let mut layout = Layout::new(read_only);
+        layout
+            .items
+            .retain(|item| matches!(item, Item::BindDir(_) | Item::BindFile(_) | Item::Device(_)));
         layout
     }
 

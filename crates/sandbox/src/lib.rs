@@ -13,6 +13,7 @@ pub mod lang;
 mod launcher;
 mod layout;
 mod native;
+mod places;
 mod running;
 pub mod seccomp;
 mod seen;

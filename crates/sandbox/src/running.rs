@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hotcell_jail::wire::{Ended, Micros, Report};
+use hotcell_jail::wire::{Ended, Micros, Report, Step};
 use hotcell_types::{
     BlockedSyscall, Exit, Layer, LayerReport, Level, Limit, Limits, Outcome, Stage, Status, Timing,
     Usage,
@@ -22,9 +22,10 @@ use crate::cgroup::{Cgroup, CgroupError, Stats};
 use crate::collect::{self, Collected, Placed};
 use crate::ids::Id;
 use crate::native::Base;
-use crate::start::next_report;
+use crate::places::Places;
+use crate::start::{next_report, not_runnable};
 use crate::streams::{Feed, Stream, Wants};
-use crate::{Refusal, Sink, seccomp};
+use crate::{Refusal, Sink, seccomp, steps};
 
 /// How long a killed run may take to be gone.
 const END_MOST: Duration = Duration::from_secs(5);
@@ -46,11 +47,14 @@ pub struct Running {
     pub(crate) stderr: Stream,
     pub(crate) feed: Option<Feed>,
     pub(crate) shared: Arc<Shared>,
+    /// Removed when the run's files were collected.
+    pub(crate) places: Option<Places>,
     #[expect(dead_code, reason = "held until nothing of the run is left")]
     pub(crate) id: Option<Id>,
     pub(crate) limits: Limits,
     pub(crate) level: Level,
     pub(crate) layers: Vec<LayerReport>,
+    pub(crate) program: PathBuf,
     pub(crate) note: Option<String>,
     pub(crate) placed: HashMap<CString, Placed>,
     pub(crate) begun: Instant,
@@ -173,8 +177,11 @@ impl Running {
     pub fn wait(mut self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
         let end = self.attend(sink)?;
         self.drain(sink);
-        let collected = collect::collect(&self.cell, &self.placed, outputs).map_err(|source| {
-            Refusal::Internal { doing: "collecting the run's files".into(), source }
+        let most = self.limits.disk.get();
+        let collected = collect::collect(&self.cell, &self.placed, most, outputs);
+        let collected = collected.map_err(|source| Refusal::Internal {
+            doing: "collecting the run's files".into(),
+            source,
         })?;
         let full = self.full_places();
         let stats = self.shared.cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
@@ -335,9 +342,10 @@ impl Running {
         loop {
             match next_report(&self.socket, deadline)?.0 {
                 Report::Ended(ended) => return Ok(End { ended, cause, at: Instant::now() }),
-                Report::Failed(failed) => {
-                    return Err(crate::steps::refusal(failed, &self.base.layout));
+                Report::Failed(failed) if failed.step == Step::Program => {
+                    return Err(not_runnable(&self.program, failed));
                 }
+                Report::Failed(failed) => return Err(steps::refusal(failed, &self.base.layout)),
                 _ => {}
             }
         }
@@ -359,6 +367,10 @@ impl Running {
 
     /// Which limits of the writable places were reached.
     fn full_places(&self) -> Vec<Limit> {
+        // A directory of the host has the host's limits.
+        if self.places.is_some() {
+            return Vec::new();
+        }
         let Ok(usage) = rustix::fs::fstatvfs(&self.cell) else { return Vec::new() };
         let mut full = Vec::new();
         if usage.f_bavail == 0 {
@@ -443,21 +455,27 @@ fn exit_of(status: u32) -> Option<Exit> {
     }
 }
 
-/// How a run is judged: what hotcell did counts first, then what the kernel did, then the program.
+/// How a run is judged. A program that exited has ended by itself, also when our signal was already on
+/// its way; otherwise what hotcell did counts first, then what the kernel did, then the program.
 fn verdict(cause: Option<Cause>, exit: Option<Exit>, oom_kills: u64) -> (Status, Option<Limit>) {
+    const SIGKILL: u8 = 9;
     const SIGXCPU: u8 = 24;
     const SIGXFSZ: u8 = 25;
     match (cause, exit) {
-        // It had ended by itself before our signal came.
         (_, Some(Exit::Code(0))) => (Status::Success, None),
-        (Some(Cause::Cancelled), _) => (Status::Cancelled, None),
-        (Some(Cause::Timeout), _) => (Status::Timeout, Some(Limit::Timeout)),
-        (Some(Cause::CpuTime), _) => (Status::Limit, Some(Limit::CpuTime)),
-        (None, _) if oom_kills > 0 => (Status::Oom, Some(Limit::Memory)),
-        (None, Some(Exit::Signal(SIGXCPU))) => (Status::Limit, Some(Limit::CpuTime)),
-        (None, Some(Exit::Signal(SIGXFSZ))) => (Status::Limit, Some(Limit::FileSize)),
-        (None, Some(Exit::Code(_))) => (Status::Failure, None),
-        (None, Some(Exit::Signal(_)) | None) => (Status::Killed, None),
+        (_, Some(Exit::Code(_)) | None) if cause.is_none() && oom_kills > 0 => {
+            (Status::Oom, Some(Limit::Memory))
+        }
+        (_, Some(Exit::Code(_))) => (Status::Failure, None),
+        (Some(cause), None | Some(Exit::Signal(SIGKILL))) => match cause {
+            Cause::Cancelled => (Status::Cancelled, None),
+            Cause::Timeout => (Status::Timeout, Some(Limit::Timeout)),
+            Cause::CpuTime => (Status::Limit, Some(Limit::CpuTime)),
+        },
+        (_, Some(Exit::Signal(SIGXCPU))) => (Status::Limit, Some(Limit::CpuTime)),
+        (_, Some(Exit::Signal(SIGXFSZ))) => (Status::Limit, Some(Limit::FileSize)),
+        (None, Some(Exit::Signal(_))) if oom_kills > 0 => (Status::Oom, Some(Limit::Memory)),
+        (_, Some(Exit::Signal(_)) | None) => (Status::Killed, None),
     }
 }
 
@@ -470,4 +488,43 @@ fn blocked(ended: &Ended) -> Vec<BlockedSyscall> {
             count: blocked.count,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_status_is_read_as_the_kernel_writes_it() {
+        assert_eq!(exit_of(0), Some(Exit::Code(0)));
+        assert_eq!(exit_of(3 << 8), Some(Exit::Code(3)));
+        assert_eq!(exit_of(9), Some(Exit::Signal(9)));
+        assert_eq!(exit_of(11 | 0x80), Some(Exit::Signal(11)));
+    }
+
+    #[test]
+    fn state_and_exit_agree_whatever_came_first() {
+        use Cause::{Cancelled, CpuTime, Timeout};
+        for (cause, exit, oom, expected) in [
+            (None, Some(Exit::Code(0)), 0, (Status::Success, None)),
+            (None, Some(Exit::Code(0)), 1, (Status::Success, None)),
+            (None, Some(Exit::Code(3)), 0, (Status::Failure, None)),
+            (None, Some(Exit::Code(1)), 2, (Status::Oom, Some(Limit::Memory))),
+            (None, Some(Exit::Signal(9)), 1, (Status::Oom, Some(Limit::Memory))),
+            (None, Some(Exit::Signal(11)), 0, (Status::Killed, None)),
+            (None, Some(Exit::Signal(24)), 0, (Status::Limit, Some(Limit::CpuTime))),
+            (None, Some(Exit::Signal(25)), 0, (Status::Limit, Some(Limit::FileSize))),
+            (None, None, 0, (Status::Killed, None)),
+            (None, None, 1, (Status::Oom, Some(Limit::Memory))),
+            (Some(Timeout), None, 0, (Status::Timeout, Some(Limit::Timeout))),
+            (Some(Timeout), Some(Exit::Code(0)), 0, (Status::Success, None)),
+            (Some(Timeout), Some(Exit::Code(3)), 0, (Status::Failure, None)),
+            (Some(Timeout), Some(Exit::Signal(9)), 0, (Status::Timeout, Some(Limit::Timeout))),
+            (Some(Timeout), Some(Exit::Signal(11)), 0, (Status::Killed, None)),
+            (Some(CpuTime), None, 0, (Status::Limit, Some(Limit::CpuTime))),
+            (Some(Cancelled), None, 1, (Status::Cancelled, None)),
+        ] {
+            assert_eq!(verdict(cause, exit, oom), expected, "{cause:?} {exit:?} {oom}");
+        }
+    }
 }

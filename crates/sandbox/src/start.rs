@@ -7,13 +7,14 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Report, Seen, Step,
-    Writer,
+    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Ready, Report, Seen,
+    Step, Writer,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
@@ -22,11 +23,14 @@ use rustix::io::Errno;
 use crate::cell::{Cell, Kind, cgroup_refusal};
 use crate::collect::Placed;
 use crate::ids::Id;
+use crate::lang::WORK_DIR;
 use crate::native::Parts;
+use crate::places::Places;
 use crate::running::{Running, Shared};
+use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
-use crate::{Input, Job, Refusal, seccomp, steps};
+use crate::{Input, Job, Refusal, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -53,50 +57,53 @@ struct Described {
     executable: bool,
 }
 
-/// Builds the jail and lets the program go.
-pub(crate) fn start(parts: &Parts<'_>, job: Job) -> Result<Running, Refusal> {
-    let inputs = describe(&job.inputs)?;
-    let kind = Kind::of(&job);
-    let waiting = parts.base.spares.take(kind);
-    let ready = match waiting.map(|cell| give(cell, parts, &job, &inputs)) {
-        Some(Ok(ready)) => ready,
-        // The waiting cell was lost; nothing of the job has run, so that another can take it.
-        Some(Err(Refusal::Internal { .. })) | None => {
-            give(Cell::order(parts, kind)?, parts, &job, &inputs)?
-        }
-        Some(Err(refusal)) => return Err(refusal),
-    };
-    parts.base.spares.replenish(parts, kind);
-    running(parts, job, &inputs, ready)
-}
-
 /// A cell whose program was let go.
 #[derive(Debug)]
-struct Given {
+pub(crate) struct Given {
     cell: Cell,
     pipes: Ours,
     built: Built,
     layers: Vec<LayerReport>,
+    inputs: Vec<Described>,
+}
+
+/// Builds the jail around a job, or takes one that waits, and lets the program go.
+pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    let kind = Kind::of(job);
+    if let Some(cell) = parts.base.spares.take(kind) {
+        match give_to(cell, parts, job) {
+            // The waiting cell was lost; nothing of the job has run, so that another can take it.
+            Err(Refusal::Internal { .. }) => {}
+            other => return other,
+        }
+    }
+    give_to(Cell::order(parts, kind)?, parts, job)
 }
 
 /// Gives a cell its job and waits until every layer was read back.
-fn give(cell: Cell, parts: &Parts<'_>, job: &Job, inputs: &[Described]) -> Result<Given, Refusal> {
+fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    let inputs = describe(&job.inputs)?;
     let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    send(&cell, job, inputs, &pipes)?;
+    let sent = send(&cell, job, &inputs, &pipes);
     drop(pipes.theirs);
-    let built = await_release(&cell.socket, parts, job)?;
-    let layers = read_layers(parts, job, &built.seen, &cell)?;
-    Ok(Given { cell, pipes: pipes.ours, built, layers })
+    let ready = parts.base.launcher.ready().map_err(|_| {
+        internal("waiting for the launcher, which did not come up")(io::ErrorKind::Other.into())
+    })?;
+    let built = match (sent, await_release(&cell.socket, parts, job)) {
+        (Ok(()), built) => built?,
+        // A cell that could not be made has said why before it closed the socket.
+        (Err(Refusal::Internal { .. }), Err(why)) => return Err(why),
+        (Err(refusal), _) => return Err(refusal),
+    };
+    let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
+    Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
 }
 
-fn running(
-    parts: &Parts<'_>,
-    job: Job,
-    inputs: &[Described],
-    given: Given,
-) -> Result<Running, Refusal> {
-    let Given { cell, pipes, built, layers } = given;
+/// The run of a program that was let go; a cell for the next one like it is made meanwhile.
+pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
+    parts.base.spares.replenish(parts, Kind::of(&job));
+    let Given { cell, pipes, built, layers, inputs } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     Ok(Running {
         stdout: Stream::new(pipes.stdout, most),
@@ -106,12 +113,14 @@ fn running(
         base: Arc::clone(&parts.base),
         socket: cell.socket,
         cell: built.cell,
+        places: cell.places,
         id: cell.id,
         limits: job.limits,
         level: parts.level,
         layers,
+        program: job.command.program,
         note: job.command.note,
-        placed: placed(inputs),
+        placed: placed(&inputs),
         begun: parts.begun,
         released: built.released,
         micros: built.micros,
@@ -173,12 +182,14 @@ fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(
         why: "there is no filter for this processor".into(),
         fix: "use a 64-bit x86 or ARM machine".into(),
     })?;
-    let filter = seccomp::filter(job.profile, arch, exec_key);
+    let around = if cell.places.is_some() { Around::Host } else { Around::Namespaces };
+    let filter = seccomp::filter(job.profile, around, arch, exec_key);
     #[cfg(feature = "holes")]
     let filter = if job.holes.seccomp { ALLOW_ALL.to_vec() } else { filter };
-    let env = environment(job);
+    let env = environment(job, cell.places.as_ref());
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
-    let args: Vec<&[u8]> = job.command.args.iter().map(|arg| arg.as_bytes()).collect();
+    let args = arguments(job, cell.places.as_ref());
+    let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
     let wire = JobParts {
         filter: &filter,
@@ -220,10 +231,26 @@ impl Described {
     }
 }
 
-fn environment(job: &Job) -> Vec<Vec<u8>> {
-    let join =
-        |(key, value): (&OsString, &OsString)| [key.as_bytes(), b"=", value.as_bytes()].concat();
-    job.env.iter().map(join).collect()
+/// The environment as strings. Where the run's places are a directory of the host, their names are
+/// the host's.
+fn environment(job: &Job, places: Option<&Places>) -> Vec<Vec<u8>> {
+    let mut env = job.env.clone();
+    if let Some(places) = places {
+        for key in ["HOME", "TMPDIR"] {
+            env.insert(key.into(), places.path("tmp").into());
+        }
+    }
+    env.iter().map(|(key, value)| [key.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+}
+
+/// The arguments; those that name a file in the working directory name it where that is.
+fn arguments(job: &Job, places: Option<&Places>) -> Vec<OsString> {
+    let Some(places) = places else { return job.command.args.clone() };
+    let localise = |arg: &OsString| match Path::new(arg).strip_prefix(WORK_DIR) {
+        Ok(name) => places.path("work").join(name).into(),
+        Err(_) => arg.clone(),
+    };
+    job.command.args.iter().map(localise).collect()
 }
 
 fn random_key() -> io::Result<NonZeroU64> {
@@ -297,12 +324,18 @@ fn nonsense() -> Refusal {
 fn failure(failed: Failed, parts: &Parts<'_>, job: &Job) -> Refusal {
     let errno = Errno::from_raw_os_error(failed.errno);
     match failed.step {
-        Step::Program => Refusal::NotRunnable {
-            program: job.command.program.display().to_string(),
-            why: io::Error::from(errno).to_string(),
-        },
+        Step::Program => not_runnable(&job.command.program, failed),
+        Step::Busy => Refusal::Busy { running: failed.index },
         Step::Inputs => input_refusal(errno, failed.index as usize, job),
         _ => steps::refusal(failed, &parts.base.layout),
+    }
+}
+
+pub(crate) fn not_runnable(program: &Path, failed: Failed) -> Refusal {
+    let errno = Errno::from_raw_os_error(failed.errno);
+    Refusal::NotRunnable {
+        program: program.display().to_string(),
+        why: io::Error::from(errno).to_string(),
     }
 }
 
@@ -327,6 +360,7 @@ fn read_layers(
     job: &Job,
     seen: &Seen,
     cell: &Cell,
+    ready: Ready,
 ) -> Result<Vec<LayerReport>, Refusal> {
     let of_cgroup = match &cell.cgroup {
         Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
@@ -341,7 +375,7 @@ fn read_layers(
     let of_cgroup = of_cgroup.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text)));
     let context = Context {
         level: parts.level,
-        landlock_abi: parts.base.launcher.ready.landlock_abi,
+        landlock_abi: ready.landlock_abi,
         profile: job.profile,
         cgroup: of_cgroup.collect(),
         unique_id: cell.id.is_some(),

@@ -41,13 +41,26 @@ impl Arch {
     }
 }
 
+/// What is around a run besides its filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Around {
+    /// Namespaces of its own.
+    Namespaces,
+    /// The host itself: no socket reaches anything, and priorities are one's own only.
+    Host,
+}
+
 /// The filter as the bytes of a `struct sock_filter` array; `struct sock_fprog` counts eight per entry.
 ///
 /// In [`Profile::Strict`] the only exec is an `execveat` with `exec_key` as its sixth argument. The key
 /// must be random, new for each run, and unknown to the program: not in its arguments, environment,
 /// inherited memory or descriptors. The other profiles ignore it.
-pub fn filter(profile: Profile, arch: Arch, exec_key: NonZeroU64) -> Vec<u8> {
-    compile::bytes(&compile::compile(arch, &profile::actions(profile, exec_key)))
+pub fn filter(profile: Profile, around: Around, arch: Arch, exec_key: NonZeroU64) -> Vec<u8> {
+    let mut actions = profile::actions(profile, exec_key);
+    if around == Around::Host {
+        profile::keep_off_the_host(&mut actions);
+    }
+    compile::bytes(&compile::compile(arch, &actions))
 }
 
 /// The name of a system call of the native architecture.

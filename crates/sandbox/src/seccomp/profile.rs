@@ -99,6 +99,33 @@ pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, A
     allowed.chain(refused).chain(reported).chain(same_everywhere).chain(by_profile).collect()
 }
 
+/// What namespaces do for a run that has them: without a network namespace no socket may reach
+/// anything, by name or address; without a pid namespace other processes of the user keep their
+/// priorities.
+pub(super) fn keep_off_the_host(actions: &mut [(Syscall, Action)]) {
+    for (call, action) in actions {
+        let own_only = match *call {
+            c if c == socket => Some(Action::ByArguments {
+                rules: vec![Rule { tests: vec![is(0, NEVER)], then: Verdict::Report }],
+                otherwise: Verdict::Errno(errno::EACCES),
+            }),
+            c if c == sched_setaffinity || c == sched_setparam => Some(only(is(0, SELF), EPERM)),
+            c if c == setpriority => Some(Action::ByArguments {
+                rules: vec![Rule { tests: vec![is(0, SELF), is(1, SELF)], then: Verdict::Allow }],
+                otherwise: EPERM,
+            }),
+            c if c == sched_setscheduler => Some(Action::Always(EPERM)),
+            _ => None,
+        };
+        // What the profile refuses already stays refused.
+        if let Some(own_only) = own_only
+            && !matches!(action, Action::Always(Verdict::Errno(_)))
+        {
+            *action = own_only;
+        }
+    }
+}
+
 /// Calls that need no look at their arguments, by purpose.
 struct Group {
     /// The lowest profile that allows them. Below it they are EPERM.
@@ -334,12 +361,13 @@ fn ioctls() -> Action {
     }
 }
 
+const NEVER: &[u32] = &[17, 38, 40]; // AF_PACKET, AF_ALG, AF_VSOCK
+
 /// Families are listed. What is not listed answers EAFNOSUPPORT, as on a kernel without it: glibc's
 /// getaddrinfo probes AF_NETLINK, servers probe AF_INET6.
 fn sockets(profile: Profile) -> Action {
     const UNIX: &[u32] = &[1];
     const INTERNET: &[u32] = &[2, 10]; // AF_INET, AF_INET6
-    const NEVER: &[u32] = &[17, 38, 40]; // AF_PACKET, AF_ALG, AF_VSOCK
     const STREAM_DGRAM: &[u32] = &[1, 2]; // not SOCK_RAW, nor SOCK_PACKET, which is AF_PACKET in disguise
     const CLOEXEC_NONBLOCK: u32 = 0x8_0800;
     const TCP_UDP: &[u32] = &[0, 6, 17]; // not ICMP, SCTP, MPTCP and what else a module brings

@@ -12,7 +12,7 @@ use super::compile::{self, Instruction, KILL_PROCESS};
 use super::interpret::{Data, End, check, run};
 use super::profile::{self, Action, Rule, Test, UNMENTIONED, Verdict};
 use super::table::{self, Syscall, call};
-use super::{Arch, syscall_name};
+use super::{Arch, Around, syscall_name};
 
 const KEY: NonZeroU64 = NonZeroU64::new(0x0123_4567_89ab_cdef).unwrap();
 const PROFILES: [Profile; 3] = [Profile::Strict, Profile::Standard, Profile::StandardNet];
@@ -553,7 +553,7 @@ fn jumps_beyond_the_reach_of_a_branch_arrive() {
 fn bytes_have_the_layout_of_sock_filter() {
     let instruction = Instruction { code: 0x0102, jt: 3, jf: 4, k: 0x0506_0708 };
     assert_eq!(compile::bytes(&[instruction]), [2, 1, 3, 4, 8, 7, 6, 5]);
-    let filter = super::filter(Profile::Standard, Arch::X86_64, KEY);
+    let filter = super::filter(Profile::Standard, Around::Namespaces, Arch::X86_64, KEY);
     assert_eq!(filter.len(), 8 * program(Profile::Standard, Arch::X86_64).len());
 }
 
@@ -669,4 +669,29 @@ fn describe(verdict: Verdict) -> String {
         Verdict::Errno(other) => panic!("no name for error {other}"),
     };
     errno.into()
+}
+
+#[test]
+fn on_the_host_no_socket_opens_and_only_own_priorities_change() {
+    let judged = |profile: Profile, name: &str, args: [u64; 6]| {
+        let mut actions = profile::actions(profile, KEY);
+        profile::keep_off_the_host(&mut actions);
+        let call = actions.iter().find(|(call, _)| call.name == name);
+        judge(call.map(|(_, action)| action), &args)
+    };
+    for profile in PROFILES {
+        for family in [1, 2, 10, 16] {
+            assert_eq!(judged(profile, "socket", [family, 1, 0, 0, 0, 0]), EACCES, "{family}");
+        }
+        assert_eq!(judged(profile, "socket", [17, 3, 0, 0, 0, 0]), Verdict::Report);
+        assert_eq!(judged(profile, "socketpair", [1, 1, 0, 0, 0, 0]), Verdict::Allow);
+        assert_eq!(judged(profile, "sched_setaffinity", [0; 6]), Verdict::Allow);
+        assert_eq!(judged(profile, "sched_setaffinity", [7, 0, 0, 0, 0, 0]), EPERM);
+        assert_eq!(judged(profile, "setpriority", [0, 7, 0, 0, 0, 0]), EPERM);
+        assert_eq!(judged(profile, "setpriority", [2, 0, 0, 0, 0, 0]), EPERM);
+        assert_eq!(judged(profile, "sched_setscheduler", [0; 6]), EPERM);
+    }
+    // What the profile refused before is not allowed by this.
+    assert_eq!(judged(Profile::Strict, "setpriority", [0; 6]), EPERM);
+    assert_eq!(judged(Profile::Standard, "setpriority", [0; 6]), Verdict::Allow);
 }
