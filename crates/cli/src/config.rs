@@ -79,6 +79,11 @@ impl Config {
         Settings { minimum: self.min_level.value, home: self.home.value.clone() }
     }
 
+    /// The lowest level that is accepted, and who says so.
+    pub(crate) fn min_level(&self) -> (Level, &str) {
+        (self.min_level.value, &self.min_level.source)
+    }
+
     pub(crate) fn template(&self) -> &Template {
         &self.template.value
     }

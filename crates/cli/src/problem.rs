@@ -9,7 +9,7 @@ use crate::print::{self, harmless};
 use crate::{exit, run};
 
 /// Something that kept hotcell from doing what it was asked.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Problem {
     what: String,
     why: Option<String>,
@@ -73,6 +73,18 @@ impl Problem {
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Problem {
         self.fix = Some(fix.into()).filter(|f: &String| !f.is_empty());
         self
+    }
+
+    pub(crate) fn headline(&self) -> &str {
+        &self.what
+    }
+
+    pub(crate) fn because(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.fix.as_deref()
     }
 
     /// The word for it in a JSON document.

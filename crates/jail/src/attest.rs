@@ -21,6 +21,7 @@ const OWN_WRITABLE: u32 = 4;
 pub(crate) struct Expected<'a> {
     pub(crate) order: Order<'a>,
     pub(crate) setup: Setup,
+    pub(crate) drops_groups: bool,
     /// Of the launcher itself.
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
@@ -59,9 +60,7 @@ fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     seen.gid = same_ids(text, b"Gid:")?;
     let ids = seen.uid == expected.order.outer_uid && seen.gid == expected.order.outer_gid;
     require(ids, Step::AttestIds)?;
-    // Only who may set groups can drop them.
-    let no_groups = !expected.setup.user_namespace && !expected.setup.bare;
-    require(!no_groups || groups_are(text, seen.gid), Step::AttestIds)?;
+    require(!expected.drops_groups || groups_are(text, seen.gid), Step::AttestIds)?;
     // Without a user namespace the bounding set cannot be emptied; no_new_privs makes it moot.
     let bounding = (!expected.setup.bare).then_some(&b"CapBnd:"[..]);
     let sets = [&b"CapInh:"[..], b"CapPrm:", b"CapEff:", b"CapAmb:"];
@@ -140,15 +139,19 @@ fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
 
 fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
     let text = process.read(c"limits", buffer).at(Step::AttestRlimits)?;
-    let is = |name: &[u8], value: u64| {
+    // The host may have set a lower one, which stays.
+    let at_most = |name: &[u8], value: u64| {
         let line = proc::field(text, name).unwrap_or_default();
         let mut words = proc::words(line).map(proc::number);
-        words.next() == Some(Some(value)) && words.next() == Some(Some(value))
+        let (soft, hard) = (words.next().flatten()?, words.next().flatten()?);
+        (soft == hard && hard <= value).then_some(hard)
     };
-    require(is(b"Max open files", expected.order.limits.open_files), Step::AttestRlimits)?;
-    require(is(b"Max core file size", 0), Step::AttestRlimits)?;
-    require(is(b"Max file size", expected.order.limits.disk_bytes), Step::AttestRlimits)?;
-    seen.open_files = expected.order.limits.open_files;
+    let limits = &expected.order.limits;
+    require(at_most(b"Max core file size", 0).is_some(), Step::AttestRlimits)?;
+    require(at_most(b"Max file size", limits.disk_bytes).is_some(), Step::AttestRlimits)?;
+    let open_files = at_most(b"Max open files", limits.open_files);
+    require(open_files.is_some(), Step::AttestRlimits)?;
+    seen.open_files = open_files.unwrap_or(0);
     Ok(())
 }
 

@@ -51,6 +51,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) landlock_abi: u32,
     pub(crate) cord: BorrowedFd<'a>,
     pub(crate) setup: Setup,
+    pub(crate) drops_groups: bool,
 }
 
 /// The whole life of the init. Called in a new process that nobody else shares memory with.
@@ -111,8 +112,8 @@ fn furnish(plan: &Plan<'_>) -> Done {
         open_account().at(Step::ProcMount)?;
     }
     wait_for_word().at(Step::IdMap)?;
-    // An ordinary user cannot drop groups: its own stay, as overflow ids.
-    switch_id(!plan.setup.user_namespace).at(Step::SwitchId)?;
+    // Where they cannot be dropped, the user's own groups stay, as overflow ids.
+    switch_id(plan.drops_groups).at(Step::SwitchId)?;
     let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
     sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)
 }

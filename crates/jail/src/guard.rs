@@ -11,6 +11,7 @@ use crate::cgroups;
 use crate::chan;
 use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
+use crate::orphans;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
 use crate::sys::{self, Cloned};
@@ -21,6 +22,9 @@ use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
 const CONTROL: u32 = 0;
 
 const FAILED: u8 = 70;
+
+/// The hard limit on open files that the launcher itself needs.
+const DESCRIPTORS_LEAST: u64 = 900;
 
 /// The Landlock ABI that keeps signals in. Without a pid namespace nothing else does.
 const SIGNALS_SINCE: u32 = 6;
@@ -48,6 +52,7 @@ fn run() -> Done {
         own_user_namespace()?;
     }
     let namespaces = if setup.bare {
+        become_reaper()?;
         0
     } else {
         linux_raw_sys::general::CLONE_NEWNS | linux_raw_sys::general::CLONE_NEWPID
@@ -66,6 +71,11 @@ fn run() -> Done {
                 cgroups::thaw(&standing, &received.fds);
             }
             sys::wait_for(pid).map(drop).at(Step::Protocol)?;
+            if setup.bare {
+                // No namespace has ended them.
+                let host = HostProc::open().at(Step::HostProc)?;
+                orphans::end(&host, |_| false);
+            }
             // While hotcell lives it does this itself.
             if hotcell_is_gone {
                 cgroups::remove(&standing, &received.fds);
@@ -82,6 +92,9 @@ fn clean() -> Done {
     rustix::process::umask(Mode::empty());
     // Cells put their descriptors at high numbers.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    if most.is_some_and(|most| most < DESCRIPTORS_LEAST) {
+        return Err(failed(Step::Rlimits, Errno::MFILE, DESCRIPTORS_LEAST as usize));
+    }
     let files = Rlimit { current: most, maximum: most };
     rustix::process::setrlimit(Resource::Nofile, files).at(Step::Rlimits)
 }
@@ -99,14 +112,18 @@ fn own_user_namespace() -> Done {
     Ok(())
 }
 
+/// Without a pid namespace: what runs leave behind comes back here.
+fn become_reaper() -> Done {
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)
+}
+
 /// The life of the spawner, in its own mount and pid namespace.
 fn spawn(setup: Setup, entries: Entries<'_>) -> Done {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
     let host = HostProc::open().at(Step::HostProc)?;
     if setup.bare {
-        // What a run leaves behind when its init is killed comes back here.
-        let own = rustix::process::getpid();
-        rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
+        become_reaper()?;
     } else {
         tree::enter(setup, entries.clone())?;
     }

@@ -14,6 +14,7 @@ pub mod chan;
 mod fail;
 pub mod guard;
 mod landlock;
+mod orphans;
 mod proc;
 mod spawner;
 mod sys;

@@ -13,7 +13,8 @@ use crate::cell::{self, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
 use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
-use crate::proc::{HostProc, Path};
+use crate::orphans;
+use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned};
 use crate::wire::{
     Blocked, Ended, Failed, MAX_FDS, MAX_NAME, MAX_PACKET, Micros, Order, Ready, Report, Setup,
@@ -37,6 +38,8 @@ pub(crate) struct Spawner {
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
     pub(crate) setup: Setup,
+    /// Only who may set groups can drop them.
+    pub(crate) drops_groups: bool,
     runs: [Option<Run>; MAX_RUNS],
 }
 
@@ -102,11 +105,11 @@ impl Spawner {
     ) -> Done<Spawner> {
         let own = host.own().at(Step::HostProc)?;
         let namespaces = own.namespaces().at(Step::HostProc)?;
-        let mut buffer = [0; crate::proc::MAX_FILE];
-        let mounts = own.read(c"mountinfo", &mut buffer).at(Step::HostProc)?;
-        let tree_mounts = u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX);
+        // Without a tree of our own they are the host's, and say nothing about a run.
+        let tree_mounts = if setup.bare { 0 } else { count_mounts(&own)? };
+        let drops_groups = !setup.bare && !setup.user_namespace && may_set_groups(&own);
         let runs = [const { None }; MAX_RUNS];
-        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, runs })
+        Ok(Spawner { control, host, rules, namespaces, tree_mounts, setup, drops_groups, runs })
     }
 
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
@@ -230,7 +233,11 @@ impl Spawner {
         let place = self.runs.get_mut(free);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
-            run.fail(failure);
+            // A cell that ended meanwhile knows better why.
+            match run.last_words() {
+                Some(Report::Failed(reason)) => run.fail(reason),
+                _ => run.fail(failure),
+            }
         }
         Ok(())
     }
@@ -248,6 +255,7 @@ impl Spawner {
                 landlock_abi: self.rules.abi,
                 cord: cord.as_fd(),
                 setup: self.setup,
+                drops_groups: self.drops_groups,
             }),
         }
     }
@@ -284,7 +292,7 @@ impl Spawner {
 
     /// Takes what the cell says. Its end is told only when it has been reaped.
     fn hear(&mut self, index: usize) {
-        let Spawner { runs, host, namespaces, tree_mounts, setup, .. } = self;
+        let Spawner { runs, host, namespaces, tree_mounts, setup, drops_groups, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
         let mut buffer = [0; MAX_REPORT];
         let Some(cord) = &run.cord else { return };
@@ -306,6 +314,7 @@ impl Spawner {
                 let expected = Expected {
                     order: Order { cgroup_name: name.as_bytes(), ..run.order },
                     setup: *setup,
+                    drops_groups: *drops_groups,
                     namespaces: *namespaces,
                     tree_mounts: *tree_mounts,
                     landlock_denied,
@@ -336,28 +345,6 @@ impl Spawner {
         }
     }
 
-    /// Without a pid namespace, what a run leaves when its init is killed comes back to this process,
-    /// whose only other children are the inits of other runs.
-    fn end_orphans(&self) {
-        /// More rounds than a run within its limits can go on forking.
-        const ROUNDS: u32 = 1 << 16;
-        for _ in 0..ROUNDS {
-            let mut buffer = [0; crate::proc::MAX_FILE];
-            let Ok(children) = self.host.own_children(&mut buffer) else { return };
-            let is_init = |pid: &Pid| self.runs.iter().flatten().any(|run| run.pid == *pid);
-            let mut orphans = children.filter(|pid| !is_init(pid)).peekable();
-            if orphans.peek().is_none() {
-                return;
-            }
-            for orphan in orphans {
-                // It is our child and not waited for, so that the number is still its own.
-                if rustix::process::kill_process(orphan, Signal::KILL).is_ok() {
-                    sys::wait_for(orphan).ok();
-                }
-            }
-        }
-    }
-
     fn stop_listening(&mut self, index: usize) {
         if let Some(Some(run)) = self.runs.get_mut(index) {
             run.listener = None;
@@ -380,10 +367,21 @@ impl Spawner {
         let reaped = sys::wait_for(run.pid);
         debug_assert!(reaped.is_ok(), "a readable pidfd is a child that can be reaped");
         if self.setup.bare {
-            self.end_orphans();
+            let is_init = |pid| self.runs.iter().flatten().any(|run| run.pid == pid);
+            orphans::end(&self.host, is_init);
         }
         tell(&run.socket, &Report::Ended(run.ended), None);
     }
+}
+
+fn may_set_groups(own: &Process) -> bool {
+    own.read(c"setgroups", &mut [0; 16]).is_ok_and(|word| word.trim_ascii() == b"allow")
+}
+
+fn count_mounts(own: &Process) -> Done<u32> {
+    let mut buffer = [0; crate::proc::MAX_FILE];
+    let mounts = own.read(c"mountinfo", &mut buffer).at(Step::HostProc)?;
+    Ok(u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX))
 }
 
 /// Reads back every layer, tells what was seen, and lets the program go.

@@ -131,7 +131,7 @@ impl Collector<'_> {
         path: &str,
         depth: usize,
     ) -> io::Result<()> {
-        let below = open_beneath(dir, name, OFlags::DIRECTORY)?;
+        let below = open_own(dir, name, OFlags::DIRECTORY, 0o700)?;
         let target = target.map(|target| enter(target, name)).transpose()?;
         self.directory(below, target, path, depth + 1);
         Ok(())
@@ -146,7 +146,7 @@ impl Collector<'_> {
         bytes: u64,
     ) -> io::Result<()> {
         // Never blocks, whatever it has become since it was looked at.
-        let file = File::from(open_beneath(dir, name, OFlags::NONBLOCK)?);
+        let file = File::from(open_own(dir, name, OFlags::NONBLOCK, 0o600)?);
         let stat = rustix::fs::fstat(&file)?;
         if refusal(name, &stat, 0).is_some() || stat.st_size as u64 != bytes {
             return Err(io::Error::other("it changed while it was looked at"));
@@ -182,6 +182,18 @@ fn refusal(name: &CStr, stat: &rustix::fs::Stat, depth: usize) -> Option<&'stati
         FileType::Fifo => Some("it is a pipe"),
         FileType::Socket => Some("it is a socket"),
         _ => Some("it is not a regular file"),
+    }
+}
+
+/// Opens something that the run made. Where hotcell is its owner and not root, the run may have taken
+/// away the right to read it: that is given back. Nobody of the run is left to change what it is.
+fn open_own(dir: &OwnedFd, name: &CStr, extra: OFlags, mode: RawMode) -> io::Result<OwnedFd> {
+    match open_beneath(dir, name, extra) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+            open_beneath(dir, name, extra)
+        }
+        other => other,
     }
 }
 

@@ -7,6 +7,7 @@
 mod cell;
 pub mod cgroup;
 mod collect;
+pub mod host;
 mod ids;
 mod job;
 pub mod lang;

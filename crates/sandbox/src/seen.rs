@@ -61,5 +61,8 @@ fn report(layer: Layer, seen: &Seen, context: &Context) -> LayerReport {
 }
 
 fn off(layer: Layer, context: &Context) -> String {
+    if layer == Layer::Root && context.level == Level::LandlockOnly {
+        return "off: disk and number of files are not limited, only the size of each file".into();
+    }
     format!("off at level {} ({layer} needs {})", context.level, layer.since())
 }

@@ -99,12 +99,22 @@ pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, A
     allowed.chain(refused).chain(reported).chain(same_everywhere).chain(by_profile).collect()
 }
 
+/// Changes of what a file is rather than of what is in it. Landlock covers none of them.
+#[rustfmt::skip] // paragraphs, not columns
+const METADATA: &[Syscall] = &[
+    chmod, fchmod, fchmodat, fchmodat2, chown, fchown, lchown, fchownat, utime, utimes, futimesat,
+    utimensat, setxattr, lsetxattr, fsetxattr, setxattrat, removexattr, lremovexattr, fremovexattr,
+    removexattrat, file_setattr, inotify_add_watch,
+];
+
 /// What namespaces do for a run that has them: without a network namespace no socket may reach
 /// anything, by name or address; without a pid namespace other processes of the user keep their
-/// priorities.
+/// priorities; without a mount namespace the user's other files keep their modes, owners, times and
+/// attributes, and are not watched.
 pub(super) fn keep_off_the_host(actions: &mut [(Syscall, Action)]) {
     for (call, action) in actions {
         let own_only = match *call {
+            c if METADATA.contains(&c) => Some(Action::Always(EPERM)),
             c if c == socket => Some(Action::ByArguments {
                 rules: vec![Rule { tests: vec![is(0, NEVER)], then: Verdict::Report }],
                 otherwise: Verdict::Errno(errno::EACCES),

@@ -690,6 +690,9 @@ fn on_the_host_no_socket_opens_and_only_own_priorities_change() {
         assert_eq!(judged(profile, "setpriority", [0, 7, 0, 0, 0, 0]), EPERM);
         assert_eq!(judged(profile, "setpriority", [2, 0, 0, 0, 0, 0]), EPERM);
         assert_eq!(judged(profile, "sched_setscheduler", [0; 6]), EPERM);
+        for name in ["chmod", "fchmodat", "fchown", "utimensat", "setxattr", "inotify_add_watch"] {
+            assert_eq!(judged(profile, name, [0; 6]), EPERM, "{name}");
+        }
     }
     // What the profile refused before is not allowed by this.
     assert_eq!(judged(Profile::Strict, "setpriority", [0; 6]), EPERM);
