@@ -1,0 +1,94 @@
+//! The binary that users get has no way to leave a layer out.
+//!
+//! Tests prove each wall from both sides with a second launcher that can leave layers out (feature
+//! `holes`, turned on by tests/ alone). Here: that launcher is not in the product, and nothing
+//! outside decides about layers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hotcell_tidy::{build_messages, built};
+use serde_json::Value;
+
+/// The variables that the product reads. None of them can lower a level or leave a layer out.
+const VARIABLES: [&str; 3] = ["HOTCELL_HOME", "HOTCELL_MIN_LEVEL", "HOTCELL_TEMPLATE"];
+
+const ELF: &[u8] = b"\x7fELF\x02\x01\x01";
+
+/// Crates that have the feature.
+const HAVE_HOLES: [&str; 2] = ["hotcell_sandbox", "hotcell_jail"];
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|w| w == part)
+}
+
+/// The bytes of the product. `HOTCELL_BIN` must be what the sources give.
+fn product(messages: &[Value]) -> Vec<u8> {
+    let bytes = fs::read(built(messages)).unwrap();
+    if let Some(path) = std::env::var_os("HOTCELL_BIN") {
+        assert!(fs::read(&path).unwrap() == bytes, "{path:?} is not what these sources build");
+    }
+    bytes
+}
+
+/// The build script of the sandbox, which makes the launcher.
+fn launcher_build(messages: &[Value]) -> &Value {
+    let scripts = messages.iter().filter(|m| m["reason"] == "build-script-executed");
+    let mut ours = scripts.filter(|m| m["package_id"].as_str().unwrap().contains("crates/sandbox"));
+    ours.next().expect("hotcell-sandbox has a build script")
+}
+
+#[test]
+fn no_crate_of_the_product_was_built_with_holes() {
+    let messages = build_messages();
+    for name in HAVE_HOLES {
+        let mut found = messages.iter().filter(|m| m["target"]["name"] == name).peekable();
+        assert!(found.peek().is_some(), "`{name}` is not part of the build");
+        for message in found {
+            let features = message["features"].as_array().unwrap();
+            assert!(!features.iter().any(|f| f == "holes"), "{name}: {features:?}");
+        }
+    }
+}
+
+#[test]
+fn the_one_launcher_inside_is_the_one_without_holes() {
+    let messages = build_messages();
+    let script = launcher_build(&messages);
+    let made: Vec<(&str, &Path)> = script["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| (pair[0].as_str().unwrap(), Path::new(pair[1].as_str().unwrap())))
+        .collect();
+    let [(name, image)] = made[..] else { panic!("the build made {made:?}") };
+    assert_eq!(name, "HOTCELL_LAUNCHER");
+    let out = PathBuf::from(script["out_dir"].as_str().unwrap());
+    assert!(image.starts_with(out.join("launcher")), "{image:?}");
+
+    let (product, launcher) = (product(&messages), fs::read(image).unwrap());
+    assert!(launcher.starts_with(ELF) && launcher.len() < 1 << 20, "{} bytes", launcher.len());
+    let programs = product.windows(ELF.len()).filter(|w| *w == ELF).count();
+    assert_eq!(programs, 2, "there is more in it than itself and one launcher");
+    assert!(contains(&product, &launcher), "the launcher inside is another one");
+}
+
+#[test]
+fn no_variable_but_the_documented_ones_is_read() {
+    let product = product(&build_messages());
+    let start = b"HOTCELL_";
+    let mut found: Vec<String> = Vec::new();
+    for at in (0..product.len() - start.len()).filter(|&at| product[at..].starts_with(start)) {
+        let name = product[at..].iter().take_while(|b| b.is_ascii_uppercase() || **b == b'_');
+        found.push(name.map(|&b| char::from(b)).collect());
+    }
+    found.sort();
+    found.dedup();
+    // Strings lie side by side in a binary, so that one may be followed by another's first letters; and
+    // a comparison may be compiled to its first letters.
+    let known = |name: &String| {
+        let is = |v: &&str| name.starts_with(*v) || (v.starts_with(name) && name != "HOTCELL_");
+        VARIABLES.iter().any(is)
+    };
+    assert!(!found.is_empty() && found.iter().all(known), "{found:?}");
+}
