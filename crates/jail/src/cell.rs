@@ -11,10 +11,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::chan::{self, Fds};
 use crate::fail::{At, Done, failed, require};
-use crate::sys::{self, Cloned, Vector};
-use crate::wire::{
-    Ended, Job, Limits, MAX_CGROUPS, MAX_PACKET, MAX_STRINGS, Order, Report, Setup, Step, hole,
-};
+use crate::sys::{self, Cloned, Packet, Vector};
+use crate::wire::{Ended, Job, Limits, MAX_CGROUPS, MAX_STRINGS, Order, Report, Setup, Step, hole};
 use crate::{INNER_ID, landlock, place, proc, tree};
 
 /// Descriptors of a cell stand at fixed numbers, above any that the spawner has and out of the way of
@@ -267,8 +265,9 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
         rustix::process::chdir(place::WORK).at(Step::Session)?;
     }
     sys::close_range(slot::RULESET, slot::ACCOUNT).at(Step::Descriptors)?;
-    let mut packet = [0; MAX_PACKET];
-    let received = chan::receive(sys::at(slot::CORD), &mut packet).at(Step::Protocol)?;
+    static JOB: Packet = Packet::new();
+    let packet = JOB.take().at(Step::Protocol)?;
+    let received = chan::receive(sys::at(slot::CORD), packet).at(Step::Protocol)?;
     let packet = packet.get(..received.length).unwrap_or_default();
     let job = Job::read(packet).at(Step::Protocol)?;
     if received.fds.count() != job.descriptors() {

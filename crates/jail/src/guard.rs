@@ -14,9 +14,9 @@ use crate::landlock::Rules;
 use crate::orphans;
 use crate::proc::{HostProc, Path};
 use crate::spawner::Spawner;
-use crate::sys::{self, Cloned};
+use crate::sys::{self, Cloned, Packet};
 use crate::tree;
-use crate::wire::{Entries, MAX_PACKET, Report, Setup, Standing, Step};
+use crate::wire::{Entries, Report, Setup, Standing, Step};
 
 /// hotcell gives its socket as standard input.
 const CONTROL: u32 = 0;
@@ -49,8 +49,9 @@ pub fn main() -> ! {
 
 fn run() -> Done {
     clean()?;
-    let mut packet = [0; MAX_PACKET];
-    let received = chan::receive(sys::at(CONTROL), &mut packet).at(Step::Protocol)?;
+    static SETUP: Packet = Packet::new();
+    let packet = SETUP.take().at(Step::Protocol)?;
+    let received = chan::receive(sys::at(CONTROL), packet).at(Step::Protocol)?;
     let packet = packet.get(..received.length).unwrap_or_default();
     let (standing, entries) = Standing::read(packet).at(Step::Protocol)?;
     let setup = standing.setup;

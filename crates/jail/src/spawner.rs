@@ -15,10 +15,9 @@ use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
 use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
-use crate::sys::{self, Cloned};
+use crate::sys::{self, Cloned, Packet};
 use crate::wire::{
-    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, MAX_PACKET, Micros, Order, Ready, Report, Setup,
-    Step, hole,
+    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, Micros, Order, Ready, Report, Setup, Step, hole,
 };
 
 /// Most runs at one time.
@@ -129,18 +128,19 @@ impl Spawner {
     pub(crate) fn serve(&mut self) -> Done {
         let ready = Ready { landlock_abi: self.rules.abi, mounts: self.tree_mounts };
         chan::report(&self.control, &Report::Ready(ready), None).at(Step::Protocol)?;
-        let mut packet = [0; MAX_PACKET];
+        static ORDERS: Packet = Packet::new();
+        let packet = ORDERS.take().at(Step::Protocol)?;
         loop {
             let mut events = [const { None }; MAX_EVENTS];
             self.wait(&mut events).at(Step::Protocol)?;
             for event in events.into_iter().map_while(|event| event) {
                 match event {
                     Event::Control => {
-                        if !self.take_order(&mut packet)? {
+                        if !self.take_order(packet)? {
                             return Ok(());
                         }
                     }
-                    Event::Ordered(run) => self.obey(run, &mut packet),
+                    Event::Ordered(run) => self.obey(run, packet),
                     Event::Cord(run) => self.hear(run),
                     Event::Notice(run) => self.answer(run),
                     Event::Unheard(run) => self.stop_listening(run),

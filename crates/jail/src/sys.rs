@@ -2,13 +2,17 @@
 //! launcher is here and in `main.rs`.
 #![expect(unsafe_code, reason = "the one place with raw system calls")]
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
 use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general as nr;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
+
+use crate::wire::MAX_PACKET;
 
 /// Performs a system call.
 ///
@@ -484,4 +488,32 @@ fn set_lock(file: impl AsFd, at: u32, kind: i16) -> Result<()> {
     let args = [fd, F_OFD_SETLK, (&raw const lock).expose_provenance(), 0, 0, 0];
     // SAFETY: a whole struct flock of a 64-bit machine, living through the call and only read.
     unsafe { call(nr::__NR_fcntl, args) }.map(drop)
+}
+
+/// Memory for one packet that costs nothing until something is in it: on the stack it would have to be
+/// cleared first, page by page, in every process.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    is_taken: AtomicBool,
+    bytes: UnsafeCell<[u8; MAX_PACKET]>,
+}
+
+// SAFETY: the bytes are reached only through `take`, which gives them out once.
+unsafe impl Sync for Packet {}
+
+impl Packet {
+    pub(crate) const fn new() -> Packet {
+        Packet { is_taken: AtomicBool::new(false), bytes: UnsafeCell::new([0; MAX_PACKET]) }
+    }
+
+    /// The memory, for whoever asks first. A forked process has its own copy of what was taken before.
+    #[expect(clippy::mut_from_ref, reason = "given out once, which the flag sees to")]
+    pub(crate) fn take(&'static self) -> Result<&'static mut [u8]> {
+        if self.is_taken.swap(true, Ordering::Relaxed) {
+            return Err(Errno::BUSY);
+        }
+        // SAFETY: the flag was not set before, so that nobody has had this reference, and it is never
+        // cleared, so that nobody will.
+        Ok(unsafe { &mut *self.bytes.get() })
+    }
 }
