@@ -133,16 +133,17 @@ fn where_proc_is_masked_in_a_user_namespace_there_is_none_inside() {
 }
 
 #[test]
-fn root_of_a_container_with_many_ids_is_an_ordinary_user() {
+fn root_of_a_container_with_many_ids_gives_each_run_its_own() {
     if is_root() {
         let mut person = Person::root().accepting("no-cgroup");
         person.below_a_user_namespace("");
         let run = person.hotcell(&["run", "--json", "--", "true"]);
         assert_eq!(run.exit, 0, "{run:?}");
+        let layers = run.json()["layers"].as_array().unwrap().clone();
+        let id = layers.iter().find(|layer| layer["layer"] == "unique-id").unwrap();
+        assert_eq!(id["active"], true, "{id}");
         let doctor = person.hotcell(&["doctor", "--json"]);
         assert_eq!(doctor.level(), run.level(), "{doctor:?}");
-        let reason = &doctor.json()["next"]["obstacles"][0]["reason"];
-        assert!(["unmapped-ids", "no-cgroup"].contains(&reason.as_str().unwrap()), "{doctor:?}");
     }
 }
 
@@ -320,16 +321,17 @@ fn below_a_user_namespace_that_forbids_nothing_all_is_as_outside() {
     }
 }
 
+/// Without the right to give ids away, runs would have root's.
 #[test]
-fn root_without_privileges_is_an_ordinary_user() {
+fn root_without_privileges_is_refused() {
     if !is_root() {
         return;
     }
-    let mut person = Person::root().accepting("no-cgroup");
+    let mut person = Person::root().accepting("landlock-only");
     person.inside(&words("setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"));
     let run = person.hotcell(&["run", "--json", "--", "true"]);
-    assert_eq!(run.level().0, "user", "{run:?}");
-    assert_eq!(run.exit, 0, "{run:?}");
+    assert_eq!(run.exit, 122, "{run:?}");
+    assert!(run.json()["error"]["what"].as_str().unwrap().contains("unique-id"), "{run:?}");
     let document = person.hotcell(&["doctor", "--json"]).json();
     let first = &document["next"]["obstacles"][0];
     assert_eq!(first["reason"], "root-without-privileges", "{document}");

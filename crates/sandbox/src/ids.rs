@@ -11,16 +11,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// First id: in a range that neither distributions, systemd nor /etc/subuid hand out.
-const FIRST: u32 = 0x7100_0000;
-/// How many there are.
-const COUNT: u32 = 1 << 16;
-
 /// Ids that are in use are locked bytes of one file, so that all hotcell processes of a host share
 /// them, and an id comes back when its last holder has ended, however it ended.
 #[derive(Debug)]
 pub(crate) struct IdPool {
     held: Arc<Held>,
+    ids: Range<u32>,
     next: AtomicU32,
 }
 
@@ -36,15 +32,15 @@ struct Held {
 pub(crate) struct Id {
     held: Arc<Held>,
     offset: u32,
+    number: u32,
 }
 
 impl IdPool {
-    pub(crate) fn range() -> Range<u32> {
-        FIRST..FIRST + COUNT
-    }
+    /// Ids that neither distributions, systemd nor /etc/subuid hand out.
+    pub(crate) const USUAL: Range<u32> = 0x7100_0000..0x7101_0000;
 
-    /// Opens the pool in a directory that only its owner can write.
-    pub(crate) fn open(dir: &Path) -> io::Result<IdPool> {
+    /// Opens a pool of these ids in a directory that only its owner can write.
+    pub(crate) fn open(dir: &Path, ids: Range<u32>) -> io::Result<IdPool> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new()
@@ -58,7 +54,7 @@ impl IdPool {
         // Somewhere else in each process, so that an id rests before it is used again.
         let start = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32;
         let held = Arc::new(Held { file, offsets: Mutex::default() });
-        Ok(IdPool { held, next: AtomicU32::new(start) })
+        Ok(IdPool { held, ids, next: AtomicU32::new(start) })
     }
 
     /// What must be held by everything that outlives this process and may still use an id.
@@ -68,10 +64,12 @@ impl IdPool {
 
     /// Reserves the next free id; `None` when all are in use.
     pub(crate) fn reserve(&self) -> io::Result<Option<Id>> {
-        for _ in 0..COUNT {
-            let offset = self.next.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let count = self.ids.end.saturating_sub(self.ids.start).max(1);
+        for _ in 0..count {
+            let offset = self.next.fetch_add(1, Ordering::Relaxed) % count;
             if self.held.take(offset)? {
-                return Ok(Some(Id { held: Arc::clone(&self.held), offset }));
+                let number = self.ids.start + offset;
+                return Ok(Some(Id { held: Arc::clone(&self.held), offset, number }));
             }
         }
         Ok(None)
@@ -96,7 +94,7 @@ impl Held {
 
 impl Id {
     pub(crate) fn number(&self) -> u32 {
-        FIRST + self.offset
+        self.number
     }
 }
 
@@ -115,16 +113,19 @@ mod tests {
     #[test]
     fn an_id_belongs_to_one_holder_at_a_time_across_pools_and_within_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, two) = (IdPool::open(dir.path()).unwrap(), IdPool::open(dir.path()).unwrap());
+        let (one, two) = (
+            IdPool::open(dir.path(), 500..600).unwrap(),
+            IdPool::open(dir.path(), 500..600).unwrap(),
+        );
         one.next.store(7, Ordering::Relaxed);
         two.next.store(7, Ordering::Relaxed);
         let first = one.reserve().unwrap().unwrap();
-        assert_eq!(first.number(), FIRST + 7);
-        assert_eq!(two.reserve().unwrap().unwrap().number(), FIRST + 8);
+        assert_eq!(first.number(), 507);
+        assert_eq!(two.reserve().unwrap().unwrap().number(), 508);
         one.next.store(7, Ordering::Relaxed);
         assert_ne!(one.reserve().unwrap().unwrap().number(), first.number());
         drop(first);
         two.next.store(7, Ordering::Relaxed);
-        assert_eq!(two.reserve().unwrap().unwrap().number(), FIRST + 7);
+        assert_eq!(two.reserve().unwrap().unwrap().number(), 507);
     }
 }

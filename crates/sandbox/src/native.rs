@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,7 +94,10 @@ impl Sandbox {
         let idle = Idle::execute().ok();
         let powers = Powers::of_this_process();
         let mut found = Found::everything();
-        let ids = if powers.gives_ids { found.take_ids() } else { found.without_ids() };
+        let ids = match powers.ids {
+            Some(ids) => found.take_ids(ids),
+            None => found.without_ids(),
+        };
         if ids.is_none() && powers.is_host_root {
             return Err(root_without_ids(&found));
         }
@@ -128,6 +132,7 @@ impl Sandbox {
         let begun = Instant::now();
         #[cfg(feature = "holes")]
         let job = if self.host_visible { job.seeing_the_host() } else { job };
+        check_pids(&job)?;
         for path in &job.command.read_only {
             check_shared(path)?;
         }
@@ -295,12 +300,12 @@ impl State {
 }
 
 /// What this process may do by itself. Being root is not enough: a container's root may do neither.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Powers {
     /// Make namespaces without a user namespace of its own first.
     administers: bool,
-    /// Give runs ids that are not its own.
-    gives_ids: bool,
+    /// Ids that it can give to runs.
+    ids: Option<Range<u32>>,
     /// Its own id is that of the host's root, which no run may have.
     is_host_root: bool,
 }
@@ -313,10 +318,12 @@ impl Powers {
         let ids = CapabilitySet::SETUID | CapabilitySet::SETGID;
         let administers = has(CapabilitySet::SYS_ADMIN);
         let map_of = |kind: &str| fs::read_to_string(format!("/proc/self/{kind}_map"));
-        let has_ids = ["uid", "gid"].into_iter().all(|kind| map_of(kind).is_ok_and(has_pool));
+        let pools = ["uid", "gid"].map(|kind| map_of(kind).ok().and_then(|map| pool_in(&map)));
+        let [pool, of_groups] = pools;
+        let pool = pool.filter(|pool| of_groups.as_ref() == Some(pool));
         let is_root = rustix::process::geteuid().is_root();
         let is_host_root = is_root && !map_of("uid").is_ok_and(|map| is_elsewhere(&map));
-        Powers { administers, gives_ids: administers && has(ids) && has_ids, is_host_root }
+        Powers { administers, ids: pool.filter(|_| administers && has(ids)), is_host_root }
     }
 }
 
@@ -337,18 +344,31 @@ fn root_without_ids(found: &Found) -> Refusal {
     }
 }
 
-/// Whether the ids of the pool exist in a user namespace with this map.
-fn has_pool(map: String) -> bool {
-    map.lines().any(|line| {
+/// Ids for runs in a user namespace with this map: the usual ones, or some near the end of a large
+/// range, as containers have it.
+pub(crate) fn pool_in(map: &str) -> Option<Range<u32>> {
+    /// A range that is large enough for users and for runs; and where in it, counted from its end, the
+    /// runs' are: before `nobody`.
+    const LARGE: u64 = 65_536;
+    const FROM_END: u64 = 8_192;
+    const COUNT: u64 = 4_096;
+    let ranges = map.lines().filter_map(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-        let (Some(Ok(first)), _, Some(Ok(count))) =
-            (numbers.next(), numbers.next(), numbers.next())
-        else {
-            return false;
-        };
-        let pool = IdPool::range();
-        first <= u64::from(pool.start) && u64::from(pool.end) <= first.saturating_add(count)
-    })
+        let (first, _outer, count) =
+            (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        Some(first..first.saturating_add(count))
+    });
+    let ranges: Vec<Range<u64>> = ranges.collect();
+    let usual = IdPool::USUAL;
+    let has = |range: &Range<u64>| {
+        range.start <= u64::from(usual.start) && u64::from(usual.end) <= range.end
+    };
+    if ranges.iter().any(has) {
+        return Some(usual);
+    }
+    let large = ranges.into_iter().find(|range| range.end - range.start >= LARGE)?;
+    let first = u32::try_from(large.end - FROM_END).ok()?;
+    Some(first..first.checked_add(COUNT as u32)?)
 }
 
 impl Found {
@@ -362,8 +382,8 @@ impl Found {
         }
     }
 
-    fn take_ids(&mut self) -> Option<IdPool> {
-        match IdPool::open(Path::new(ID_DIR)) {
+    fn take_ids(&mut self, ids: Range<u32>) -> Option<IdPool> {
+        match IdPool::open(Path::new(ID_DIR), ids) {
             Ok(pool) => Some(pool),
             Err(error) => {
                 let why = format!("ids cannot be reserved in `{ID_DIR}`: {error}");
@@ -435,6 +455,19 @@ fn start_refusal(error: &StartError, layout: &Layout) -> Refusal {
     }
 }
 
+fn check_pids(job: &Job) -> Result<(), Refusal> {
+    /// The init, which is ours, and the program.
+    const LEAST: u64 = 2;
+    if job.limits.pids.get() >= LEAST {
+        return Ok(());
+    }
+    Err(Refusal::Invalid {
+        what: format!("a limit of {} processes", job.limits.pids),
+        why: "a run needs two: one is its own init".into(),
+        fix: "give at least 2 with `--pids`".into(),
+    })
+}
+
 /// Trees that are the kernel's own or change under everybody's hands.
 const KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
@@ -454,17 +487,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_is_used_only_where_its_ids_exist() {
-        for (map, has) in [
-            ("         0          0 4294967295\n", true),
-            ("0 100000 65536\n", false),
-            ("0 1000 1\n1 100000 65536\n", false),
-            ("0 0 1000\n1000 1000 4294966295\n", true),
-            ("0 0 18446744073709551615\n", true),
-            ("", false),
-            ("x y z\n0 0\n", false),
+    fn ids_of_runs_exist_in_the_user_namespace() {
+        for (map, pool) in [
+            ("         0          0 4294967295\n", Some(IdPool::USUAL)),
+            ("0 0 1000\n1000 1000 4294966295\n", Some(IdPool::USUAL)),
+            ("0 0 18446744073709551615\n", Some(IdPool::USUAL)),
+            ("0 100000 65536\n", Some(57_344..61_440)),
+            ("0 1000 1\n1 100000 65536\n", Some(57_345..61_441)),
+            ("0 1000 1\n", None),
+            ("0 0 65535\n", None),
+            ("", None),
+            ("x y z\n0 0\n", None),
         ] {
-            assert_eq!(has_pool(map.to_owned()), has, "{map:?}");
+            assert_eq!(pool_in(map), pool, "{map:?}");
         }
     }
 

@@ -182,8 +182,8 @@ impl Reason {
                     .into()
             }
             Reason::RootWithoutPrivileges => {
-                "give it the capabilities SYS_ADMIN, SETUID and SETGID (`docker run \
-                 --cap-add=SYS_ADMIN …`), if one id for all of its runs is not enough"
+                "run hotcell as an ordinary user, or give root the capabilities SYS_ADMIN, SETUID and \
+                 SETGID (`docker run --cap-add=SYS_ADMIN …`): no run may have root's id"
                     .into()
             }
             Reason::UnmappedIds => "run hotcell outside this container, as its user or as root".into(),
