@@ -22,30 +22,6 @@ pub(crate) const HOTCELL: &str = "hotcell";
 pub(crate) const HOTCELL_UNLIKE: &str = "hotcell, unlike the job before";
 pub(crate) const DOCKER: &str = "docker run";
 
-/// The same paths of the host that hotcell shows to every run (`crates/sandbox/src/layout.rs`).
-const SHARED: [&str; 20] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/fonts",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/perl",
-    "/etc/pki/tls/certs",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-];
-
 const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
 
 const LINKS: [(&str, &str); 5] = [
@@ -308,11 +284,8 @@ fn bwrap_words(program: &Program) -> Vec<OsString> {
             .into();
     words.extend(["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"].map(Into::into));
     words.extend(["--hostname", "hotcell"].map(Into::into));
-    let python_etc = fs::read_dir("/etc").into_iter().flatten().flatten().map(|e| e.path());
-    let python_etc =
-        python_etc.filter(|p| p.is_dir() && p.to_string_lossy().starts_with("/etc/python3"));
-    let shared = SHARED.iter().map(PathBuf::from).chain(python_etc);
-    for path in shared.chain(program.command.read_only.iter().cloned()) {
+    let shown = hotcell_sandbox::shown_paths();
+    for path in shown.into_iter().chain(program.command.read_only.iter().cloned()) {
         share(&path, &mut words);
     }
     for device in DEVICES {

@@ -83,14 +83,7 @@ impl Layout {
     /// The system's tree with further read-only directories or files of the host.
     pub(crate) fn new(read_only: &[PathBuf]) -> Layout {
         let mut layout = Layout::default();
-        for path in SYSTEM {
-            layout.share(Path::new(path));
-        }
-        for path in SHARED_ETC {
-            layout.share(Path::new(path));
-        }
-        // Debian's interpreters read their own configuration there.
-        for path in interpreters_etc() {
+        for path in shown_paths() {
             layout.share(&path);
         }
         for (at, content) in FILES {
@@ -197,6 +190,13 @@ impl Layout {
             Item::Hole { at, .. } => as_path(at),
         })
     }
+}
+
+/// The paths of the host that every run can read, whether they are there or not.
+pub fn shown_paths() -> Vec<PathBuf> {
+    let listed = SYSTEM.iter().chain(&SHARED_ETC).map(PathBuf::from);
+    // Debian's interpreters read their own configuration there.
+    listed.chain(interpreters_etc()).collect()
 }
 
 /// What their directories in /etc are called.

@@ -27,5 +27,6 @@ pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin};
+pub use layout::shown_paths;
 pub use native::Sandbox;
 pub use running::{Handle, Running};
