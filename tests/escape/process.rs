@@ -10,7 +10,7 @@ use hotcell_tests::{
     Answers, Attack, Canary, GRACE, Process, Quiet, compile, holds_within, hole, is_root_for,
     sandbox, settings, skip, soak, text, timed, token, with_token,
 };
-use hotcell_types::{Exit, Level, Limit, Status};
+use hotcell_types::{Count, Exit, Level, Limit, Status};
 
 use crate::victim::{Victim, run_behind};
 
@@ -206,7 +206,8 @@ time.sleep(1)
 say('started', sum(read(f'/proc/{{p}}/cmdline').find({token:?}) >= 0 for p in os.listdir('/proc') if p.isdigit()))
 "
     );
-    let running = Attack::python(&code).start().unwrap();
+    // Twice as many as there will be: those in between must not be refused.
+    let running = Attack::python(&code).limits(|l| l.pids = Count::of(250)).start().unwrap();
     let waiting = std::thread::spawn(move || running.wait(&mut Quiet, None).unwrap());
     // The control: while the run lasts they are there.
     let seen = holds_within(Duration::from_secs(15), || with_token(&token).len() >= 50);

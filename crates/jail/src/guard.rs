@@ -73,6 +73,8 @@ fn run() -> Done {
             }
         },
         Cloned::Parent { pid, pidfd } => {
+            // It is the last to go, and what ends hotcell must not end this.
+            sys::block_signals();
             let leash = received.fds.get(standing.cgroups as usize).at(Step::Protocol)?;
             let hotcell_is_gone = watch(&pidfd, leash).at(Step::Protocol)?;
             if hotcell_is_gone {
@@ -95,6 +97,8 @@ fn run() -> Done {
 
 /// The first act: nothing inherited but the control socket.
 fn clean() -> Done {
+    // A terminal's signals are for hotcell, and so is what becomes of its process group.
+    rustix::process::setsid().at(Step::Session)?;
     sys::close_range(CONTROL + 1, u32::MAX).at(Step::Descriptors)?;
     sys::reset_signals();
     let own = HostProc::open().and_then(|host| host.own()).at(Step::HostProc)?;

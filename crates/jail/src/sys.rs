@@ -431,11 +431,20 @@ pub(crate) fn reset_signals() {
             continue;
         }
     }
+    mask_signals(0);
+}
+
+/// Blocks every signal that can be blocked, for a process that must see its work to the end.
+pub(crate) fn block_signals() {
+    mask_signals(u64::MAX);
+}
+
+fn mask_signals(mask: u64) {
     const SIG_SETMASK: usize = 2;
-    let args = [SIG_SETMASK, action, 0, SET_BYTES, 0, 0];
-    // SAFETY: eight zero bytes as the new mask, only read; the old one is not asked for.
+    let args = [SIG_SETMASK, (&raw const mask).expose_provenance(), 0, size_of::<u64>(), 0, 0];
+    // SAFETY: eight bytes as the new mask, only read; the old one is not asked for.
     let done = unsafe { call(nr::__NR_rt_sigprocmask, args) };
-    debug_assert!(done.is_ok(), "an empty mask is always accepted");
+    debug_assert!(done.is_ok(), "every mask is accepted");
 }
 
 /// Brings the loopback interface of this network namespace up.

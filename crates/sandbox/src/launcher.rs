@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
@@ -178,8 +177,6 @@ fn execute(control: OwnedFd) -> io::Result<Child> {
     std::process::Command::new(format!("/proc/self/fd/{}", image.as_raw_fd()))
         .env_clear()
         .current_dir("/")
-        // A terminal's signals are for hotcell, which ends the launcher in order.
-        .process_group(0)
         .stdin(Stdio::from(control))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
