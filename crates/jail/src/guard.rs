@@ -179,7 +179,7 @@ fn watch(spawner: &OwnedFd, leash: BorrowedFd<'_>) -> rustix::io::Result<bool> {
 /// Whether hotcell is gone, although the spawner ended first: the two ends of a killed process may be
 /// seen one after the other.
 fn is_cut(leash: BorrowedFd<'_>) -> bool {
-    const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+    const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
     let mut fds = [PollFd::from_borrowed_fd(leash, PollFlags::empty())];
     poll(&mut fds, Some(&PATIENCE)).is_ok_and(|events| events > 0)
 }
