@@ -97,7 +97,9 @@ fn run() -> Done {
 
 /// The first act: nothing inherited but the control socket.
 fn clean() -> Done {
-    // A terminal's signals are for hotcell, and so is what becomes of its process group.
+    // A terminal's signals are for hotcell, and so is what becomes of its process group. The launcher
+    // of the escape tests stays, to show what a run's own session is for.
+    #[cfg(not(feature = "holes"))]
     rustix::process::setsid().at(Step::Session)?;
     sys::close_range(CONTROL + 1, u32::MAX).at(Step::Descriptors)?;
     sys::reset_signals();
