@@ -427,7 +427,7 @@ impl Run {
         // once the program has ended.
         let target = self.program.as_ref().unwrap_or(&self.pidfd);
         // The only way this fails is that it has ended already.
-        if rustix::process::pidfd_send_signal(target, Signal::KILL).is_err() {}
+        rustix::process::pidfd_send_signal(target, Signal::KILL).ok();
     }
 
     fn pass_on(&self, packet: &[u8], fds: &Fds) -> Done {
@@ -503,7 +503,7 @@ fn cord() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 /// Sends to hotcell. If it is gone, the closed socket ends the run anyway; if it does not read, that
 /// must not stop the others.
 fn tell(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) {
-    if chan::report(socket, report, fd).is_err() {}
+    chan::report(socket, report, fd).ok();
 }
 
 fn micros_since(begun: Timespec) -> u32 {

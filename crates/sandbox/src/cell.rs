@@ -1,6 +1,5 @@
 //! Cells: jails that wait for their one job, with the cgroup and the id that they were made with.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -116,8 +115,7 @@ pub(crate) fn cgroup_refusal(error: CgroupError) -> Refusal {
 fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
     // Without namespaces there is no id but one's own.
     let Some(pool) = parts.ids.filter(|_| !parts.bare) else { return Ok(None) };
-    let reserve = || -> io::Result<Option<Id>> { pool.reserve() };
-    match reserve() {
+    match pool.reserve() {
         Ok(Some(id)) => Ok(Some(id)),
         Ok(None) => Err(Refusal::Layer {
             layer: Layer::UniqueId,

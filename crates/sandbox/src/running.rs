@@ -217,31 +217,32 @@ impl Running {
 
     /// Does everything until the launcher says that the run is gone.
     fn attend(&mut self, sink: &mut dyn Sink) -> Result<End, Refusal> {
-        let mut cause = None;
         let mut buffer = vec![0; CHUNK];
         loop {
-            if cause.is_none() {
-                cause = self.due();
-                if cause.is_some() {
-                    return self.end(cause, sink);
-                }
+            if let Some(cause) = self.due() {
+                return self.end(cause, sink, &mut buffer);
             }
             let ready = self.poll(self.patience())?;
-            if ready.stdout {
-                self.stdout.pump(&mut buffer, |chunk| sink.stdout(chunk));
-            }
-            if ready.stderr {
-                self.stderr.pump(&mut buffer, |chunk| sink.stderr(chunk));
-            }
+            self.stream(ready, sink, &mut buffer);
             if ready.feed && self.feed.as_mut().is_some_and(|feed| !feed.pump()) {
                 self.feed = None;
             }
-            if ready.bell {
-                self.shared.hush();
-            }
             if ready.socket {
-                return self.hear_the_end(cause, Instant::now() + END_MOST);
+                return self.hear_the_end(None, Instant::now() + END_MOST);
             }
+        }
+    }
+
+    /// Passes on what there is of both streams.
+    fn stream(&mut self, ready: Ready, sink: &mut dyn Sink, buffer: &mut [u8]) {
+        if ready.stdout {
+            self.stdout.pump(buffer, |chunk| sink.stdout(chunk));
+        }
+        if ready.stderr {
+            self.stderr.pump(buffer, |chunk| sink.stderr(chunk));
+        }
+        if ready.bell {
+            self.shared.hush();
         }
     }
 
@@ -323,25 +324,21 @@ impl Running {
 
     /// Ends everything in the run and waits until it is gone; output goes on being drained, so that
     /// nothing blocks on it.
-    fn end(&mut self, cause: Option<Cause>, sink: &mut dyn Sink) -> Result<End, Refusal> {
+    fn end(
+        &mut self,
+        cause: Cause,
+        sink: &mut dyn Sink,
+        buffer: &mut [u8],
+    ) -> Result<End, Refusal> {
         self.kill();
+        self.feed = None;
         let deadline = Instant::now() + END_MOST;
-        let mut buffer = vec![0; CHUNK];
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let ready = self.poll(Some(left))?;
-            if ready.stdout {
-                self.stdout.pump(&mut buffer, |chunk| sink.stdout(chunk));
-            }
-            if ready.stderr {
-                self.stderr.pump(&mut buffer, |chunk| sink.stderr(chunk));
-            }
-            self.feed = None;
-            if ready.bell {
-                self.shared.hush();
-            }
+            self.stream(ready, sink, buffer);
             if ready.socket || left.is_zero() {
-                return self.hear_the_end(cause, deadline);
+                return self.hear_the_end(Some(cause), deadline);
             }
         }
     }
