@@ -12,7 +12,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use crate::chan::{self, Fds};
 use crate::fail::{At, Done, failed, require};
 use crate::sys::{self, Cloned, Packet, Vector};
-use crate::wire::{Ended, Job, Limits, MAX_CGROUPS, MAX_STRINGS, Order, Report, Setup, Step, hole};
+use crate::wire::{Ended, Job, Limits, MAX_CGROUPS, Order, Report, Setup, Step, hole};
 use crate::{INNER_ID, landlock, place, proc, tree};
 
 /// Descriptors of a cell stand at fixed numbers, above any that the spawner has and out of the way of
@@ -20,11 +20,14 @@ use crate::{INNER_ID, landlock, place, proc, tree};
 mod slot {
     use super::MAX_CGROUPS;
 
+    /// To the spawner.
     pub(super) const CORD: u32 = 800;
-    pub(super) const RULESET: u32 = 801;
-    pub(super) const ACCOUNT: u32 = 802;
-    pub(super) const CELL: u32 = 803;
-    pub(super) const CGROUP: u32 = 804;
+    /// To hotcell, for the init's last word.
+    pub(super) const LINE: u32 = 801;
+    pub(super) const RULESET: u32 = 802;
+    pub(super) const ACCOUNT: u32 = 803;
+    pub(super) const CELL: u32 = 804;
+    pub(super) const CGROUP: u32 = 805;
     pub(super) const END: u32 = CGROUP + MAX_CGROUPS as u32;
 }
 
@@ -64,6 +67,15 @@ pub(crate) fn live(plan: &Plan<'_>) -> ! {
 fn fail(failure: &crate::wire::Failed) -> ! {
     let told = chan::report(sys::at(slot::CORD), &Report::Failed(*failure), None);
     sys::exit(if told.is_ok() { FAILED } else { FAILED + 1 })
+}
+
+/// The same for the program's process, whose end the init would tell hotcell before the spawner tells
+/// the reason. It waits for the end that the spawner brings; a closed cord is that as well.
+fn fail_and_wait(failure: &crate::wire::Failed) -> ! {
+    if chan::report(sys::at(slot::CORD), &Report::Failed(*failure), None).is_ok() {
+        while rustix::io::read(sys::at(slot::CORD), &mut [0]).is_ok_and(|length| length > 0) {}
+    }
+    sys::exit(FAILED)
 }
 
 /// Everything up to the fork of the program's process.
@@ -119,8 +131,9 @@ fn furnish(plan: &Plan<'_>) -> Done {
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
 fn settle_descriptors(plan: &Plan<'_>) -> rustix::io::Result<()> {
     sys::place_cloexec(plan.cord, slot::CORD)?;
+    sys::place_cloexec(plan.fds.get(0)?, slot::LINE)?;
     sys::place_cloexec(plan.ruleset, slot::RULESET)?;
-    // The run's socket is the spawner's, and a directory to be born in has done its work already.
+    // A directory to be born in has done its work already.
     let first = 1 + usize::from(plan.order.entrance.born);
     let joined = u32::from(plan.order.entrance.joins);
     for (index, number) in (first..).zip(slot::CGROUP..slot::CGROUP + joined) {
@@ -229,7 +242,7 @@ fn fork_program(plan: &Plan<'_>) -> Done<Pid> {
     match sys::clone(0, None).at(Step::Fork)? {
         Cloned::Child => {
             let Err(failure) = become_program(plan);
-            fail(&failure)
+            fail_and_wait(&failure)
         }
         Cloned::Parent { pid, .. } => {
             sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)?;
@@ -264,7 +277,8 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
     } else {
         rustix::process::chdir(place::WORK).at(Step::Session)?;
     }
-    sys::close_range(slot::RULESET, slot::ACCOUNT).at(Step::Descriptors)?;
+    let last = if order.leaves_out(hole::DESCRIPTORS) { slot::LINE } else { slot::CORD };
+    sys::close_range(last + 1, slot::ACCOUNT).at(Step::Descriptors)?;
     static JOB: Packet = Packet::new();
     let packet = JOB.take().at(Step::Protocol)?;
     let received = chan::receive(sys::at(slot::CORD), packet).at(Step::Protocol)?;
@@ -277,13 +291,13 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
     let landlock_denied = sentinel_is_refused(plan.setup.bare);
     // A program that is not there is told before anything counts as started.
     rustix::fs::access(job.program, Access::EXEC_OK).at(Step::Program)?;
-    keep_three(received.fds).at(Step::Descriptors)?;
+    keep_three(received.fds, last).at(Step::Descriptors)?;
     // Not before: a job may come with more descriptors than its program may open.
     if !order.leaves_out(hole::RLIMITS) {
         limit(&order.limits).at(Step::Rlimits)?;
     }
     if order.leaves_out(hole::DESCRIPTORS) {
-        sys::place(sys::at(slot::CORD), slot::CORD).at(Step::Descriptors)?;
+        sys::place(sys::at(slot::LINE), slot::LINE).at(Step::Descriptors)?;
     }
     start(&job, landlock_denied)
 }
@@ -363,8 +377,9 @@ fn stamp(target: &OwnedFd, seconds: u64) -> rustix::io::Result<()> {
     rustix::fs::futimens(target, &Timestamps { last_access: time, last_modification: time })
 }
 
-/// The job's first three descriptors become 0, 1 and 2; of the rest only the cord stays, until exec.
-fn keep_three(fds: Fds) -> rustix::io::Result<()> {
+/// The job's first three descriptors become 0, 1 and 2; of the rest only the cord, or what comes up to
+/// `last`, stays, until exec.
+fn keep_three(fds: Fds, last: u32) -> rustix::io::Result<()> {
     // They came one after the other into an empty table, so that none stands in another's place.
     for number in 0..3 {
         sys::place(fds.get(number as usize)?, number)?;
@@ -372,19 +387,20 @@ fn keep_three(fds: Fds) -> rustix::io::Result<()> {
     // Numbers, from here on: their owner must not close what was just put there.
     core::mem::forget(fds);
     sys::close_range(3, slot::CORD - 1)?;
-    sys::close_range(slot::CORD + 1, u32::MAX)
+    sys::close_range(last + 1, u32::MAX)
 }
 
 fn start(job: &Job<'_>, landlock_denied: bool) -> Done<core::convert::Infallible> {
     let too_many = || failed(Step::Program, Errno::TOOBIG, 0);
-    let args = Vector::<'_, { MAX_STRINGS + 1 }>::new(job.args.clone()).ok_or_else(too_many)?;
-    let env = Vector::<'_, { MAX_STRINGS + 1 }>::new(job.env.clone()).ok_or_else(too_many)?;
+    let (mut args, mut env) = (Vector::new(), Vector::new());
+    let args = args.fill(job.args.clone()).ok_or_else(too_many)?;
+    let env = env.fill(job.env.clone()).ok_or_else(too_many)?;
     let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
     let poised = Report::Poised { landlock_denied };
     chan::report(sys::at(slot::CORD), &poised, Some(listener.as_fd())).at(Step::Seccomp)?;
     drop(listener);
     wait_for_word().at(Step::Protocol)?;
-    let errno = sys::execute(job.program, job.exec_key, &args, &env);
+    let errno = sys::execute(job.program, job.exec_key, args, env);
     Err(failed(Step::Program, errno, 0))
 }
 
@@ -415,7 +431,7 @@ fn watch(program: Pid) -> ! {
     end_everything();
     ended.cpu_micros = sys::children_cpu_micros();
     ended.written = written();
-    let told = chan::report(sys::at(slot::CORD), &Report::Ended(ended), None);
+    let told = chan::report(sys::at(slot::LINE), &Report::Ended(ended), None);
     sys::exit(if told.is_ok() { 0 } else { FAILED })
 }
 

@@ -17,7 +17,7 @@ use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned, Packet};
 use crate::wire::{
-    Blocked, Ended, Failed, MAX_FDS, MAX_NAME, Micros, Order, Ready, Report, Setup, Step, hole,
+    Blocked, Failed, Gone, MAX_FDS, MAX_NAME, Micros, Order, Ready, Report, Setup, Step, hole,
 };
 
 /// Most runs at one time.
@@ -62,7 +62,7 @@ struct Run {
     begun: Timespec,
     order: Order<'static>,
     cgroup_name: Name,
-    ended: Ended,
+    gone: Gone,
     reported: u64,
 }
 
@@ -126,7 +126,7 @@ impl Spawner {
     /// Serves until hotcell goes away. Then this process, pid 1 of its namespace, ends, and with it
     /// everything that it ever started.
     pub(crate) fn serve(&mut self) -> Done {
-        let ready = Ready { landlock_abi: self.rules.abi, mounts: self.tree_mounts };
+        let ready = Ready { landlock_abi: self.rules.abi };
         chan::report(&self.control, &Report::Ready(ready), None).at(Step::Protocol)?;
         static ORDERS: Packet = Packet::new();
         let packet = ORDERS.take().at(Step::Protocol)?;
@@ -240,7 +240,7 @@ impl Spawner {
             begun,
             order: Order { cgroup_name: &[], ..order },
             cgroup_name,
-            ended: Ended::default(),
+            gone: Gone::default(),
             reported: 0,
         };
         let mapped = if self.setup.bare { Ok(()) } else { self.map_ids(&run) };
@@ -306,7 +306,7 @@ impl Spawner {
         }
     }
 
-    /// Takes what the cell says. Its end is told only when it has been reaped.
+    /// Takes what the cell says.
     fn hear(&mut self, index: usize) {
         let Spawner { runs, host, namespaces, tree_mounts, setup, drops_groups, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
@@ -340,7 +340,6 @@ impl Spawner {
                 }
             }
             Ok(Report::Failed(failure)) => run.fail(failure),
-            Ok(Report::Ended(ended)) => run.ended = Ended { blocked: run.ended.blocked, ..ended },
             _ => run.kill(),
         }
     }
@@ -350,6 +349,10 @@ impl Spawner {
         let Some(Some(run)) = self.runs.get_mut(index) else { return };
         let Some(listener) = &run.listener else { return };
         let answered = sys::next_notice(listener).and_then(|notice| {
+            if run.reported == 0 {
+                // While the program still waits, so that it is said before its end is.
+                tell(&run.socket, &Report::Refusing, None);
+            }
             sys::refuse(listener, notice)?;
             Ok(notice.number)
         });
@@ -370,13 +373,11 @@ impl Spawner {
     /// Reaps a run's init, with which the whole run has ended, and tells hotcell.
     fn bury(&mut self, index: usize) {
         let Some(place) = self.runs.get_mut(index) else { return };
-        let Some(mut run) = place.take() else { return };
+        let Some(run) = place.take() else { return };
         // What it said last may still lie in the cord.
         while let Some(report) = run.last_words() {
-            match report {
-                Report::Ended(ended) => run.ended = Ended { blocked: run.ended.blocked, ..ended },
-                Report::Failed(_) => tell(&run.socket, &report, None),
-                _ => {}
+            if matches!(report, Report::Failed(_)) {
+                tell(&run.socket, &report, None);
             }
         }
         // Its own status says nothing that was not said already; reaping frees its number.
@@ -386,7 +387,7 @@ impl Spawner {
             let is_init = |pid| self.runs.iter().flatten().any(|run| run.pid == pid);
             orphans::end(&self.host, is_init);
         }
-        tell(&run.socket, &Report::Ended(run.ended), None);
+        tell(&run.socket, &Report::Gone(run.gone), None);
     }
 }
 
@@ -463,7 +464,7 @@ impl Run {
         if self.reported >= MAX_REPORTED {
             self.listener = None;
         }
-        let mut counters = self.ended.blocked.iter_mut();
+        let mut counters = self.gone.blocked.iter_mut();
         if let Some(counter) = counters.find(|b| b.count == 0 || b.number == number) {
             *counter = Blocked { number, count: counter.count + 1 };
         }

@@ -4,6 +4,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +13,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
 
-use crate::wire::MAX_PACKET;
+use crate::wire::{MAX_PACKET, MAX_STRINGS};
 
 /// Performs a system call.
 ///
@@ -364,42 +365,50 @@ pub(crate) fn kill_all() -> Result<()> {
     call_numbers(nr::__NR_kill, [-1_isize as usize, nr::SIGKILL as usize, 0, 0, 0, 0]).map(drop)
 }
 
-/// A NULL-terminated array of strings, as `execve` takes it.
+/// Room for a NULL-terminated array of strings, as `execve` takes it. Most of it is never used, and
+/// touching it would cost more than anything else here.
 #[derive(Debug)]
-pub(crate) struct Vector<'a, const N: usize> {
-    pointers: [*const u8; N],
-    length: usize,
+pub(crate) struct Vector {
+    /// With room for the terminator.
+    pointers: [MaybeUninit<*const u8>; MAX_STRINGS + 1],
+}
+
+/// A NULL-terminated array of strings that outlive it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strings<'a> {
+    first: *const MaybeUninit<*const u8>,
     strings: core::marker::PhantomData<&'a CStr>,
 }
 
-impl<'a, const N: usize> Vector<'a, N> {
+impl Vector {
+    pub(crate) const fn new() -> Vector {
+        Vector { pointers: [MaybeUninit::uninit(); MAX_STRINGS + 1] }
+    }
+
     /// `None` when there are more strings than fit with the terminator.
-    pub(crate) fn new(strings: impl Iterator<Item = &'a CStr>) -> Option<Vector<'a, N>> {
-        let pointers = [core::ptr::null(); N];
-        let mut vector = Vector { pointers, length: 0, strings: core::marker::PhantomData };
-        for text in strings {
-            *vector.pointers.get_mut(vector.length)? = text.as_ptr().cast();
-            vector.length += 1;
+    pub(crate) fn fill<'a>(
+        &'a mut self,
+        strings: impl Iterator<Item = &'a CStr>,
+    ) -> Option<Strings<'a>> {
+        let pointers = strings.map(|text| text.as_ptr().cast());
+        let mut places = self.pointers.iter_mut();
+        for pointer in pointers.chain([core::ptr::null()]) {
+            places.next()?.write(pointer);
         }
-        (vector.length < N).then_some(vector)
+        Some(Strings { first: self.pointers.as_ptr(), strings: core::marker::PhantomData })
     }
 }
 
 /// Becomes another program; returns only when that failed. `key` is what the filter may ask for in
 /// the sixth argument, which the call itself does not look at.
-pub(crate) fn execute<const A: usize, const E: usize>(
-    path: &CStr,
-    key: u64,
-    args: &Vector<'_, A>,
-    env: &Vector<'_, E>,
-) -> Errno {
-    let argv = args.pointers.as_ptr().expose_provenance();
-    let envp = env.pointers.as_ptr().expose_provenance();
+pub(crate) fn execute(path: &CStr, key: u64, args: Strings<'_>, env: Strings<'_>) -> Errno {
+    let argv = args.first.expose_provenance();
+    let envp = env.first.expose_provenance();
     let path = path.as_ptr().expose_provenance();
     // Paths are absolute, so that the directory does not matter.
     let call_args = [nr::AT_FDCWD as usize, path, argv, envp, 0, key as usize];
-    // SAFETY: a NUL-terminated path and NULL-terminated vectors (checked when made) of strings that
-    // the vectors keep borrowed.
+    // SAFETY: a NUL-terminated path and NULL-terminated arrays (written when
+    // they were filled) of strings that they keep borrowed.
     match unsafe { call(nr::__NR_execveat, call_args) } {
         Ok(_) => Errno::INVAL,
         Err(errno) => errno,

@@ -301,8 +301,6 @@ impl<'a> Iterator for Entries<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready {
     pub landlock_abi: u32,
-    /// Mounts in the tree that each run starts from.
-    pub mounts: u32,
 }
 
 /// How a run enters its cgroup: descriptors come with the job, in this order.
@@ -706,7 +704,7 @@ pub struct Blocked {
     pub count: u64,
 }
 
-/// How a run ended, as far as the launcher saw.
+/// How a run's program ended, as the run's own init saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended {
     /// The program's wait status; `None` when it was ended from outside.
@@ -715,6 +713,11 @@ pub struct Ended {
     pub cpu_micros: u64,
     /// Bytes given to write calls; `None` where there is no /proc.
     pub written: Option<u64>,
+}
+
+/// Nothing is left of a run: its init has been reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gone {
     pub blocked: [Blocked; MAX_BLOCKED],
 }
 
@@ -733,7 +736,12 @@ pub enum Report {
     Built,
     Released(Seen, Micros),
     Failed(Failed),
+    /// From the run's init to hotcell: everything that the program started has ended, and the init
+    /// ends now. It is not said when the init itself was killed.
     Ended(Ended),
+    /// A call was refused and counted for the first time: the counts come with [`Report::Gone`].
+    Refusing,
+    Gone(Gone),
     /// From the program's process to the launcher: every layer is on, the filter's listener comes with
     /// it, and the sentinel file was refused or not.
     Poised {
@@ -747,7 +755,6 @@ impl Report {
             Report::Ready(ready) => {
                 w.u8(0);
                 w.u32(ready.landlock_abi);
-                w.u32(ready.mounts);
             }
             Report::Built => w.u8(1),
             Report::Released(seen, micros) => {
@@ -764,7 +771,17 @@ impl Report {
             }
             Report::Ended(ended) => {
                 w.u8(4);
-                write_ended(ended, w);
+                write_optional(ended.wait_status.map(u64::from), w);
+                w.u64(ended.cpu_micros);
+                write_optional(ended.written, w);
+            }
+            Report::Refusing => w.u8(6),
+            Report::Gone(gone) => {
+                w.u8(7);
+                for blocked in &gone.blocked {
+                    w.u32(blocked.number);
+                    w.u64(blocked.count);
+                }
             }
             Report::Poised { landlock_denied } => {
                 w.u8(5);
@@ -776,7 +793,7 @@ impl Report {
     pub fn read(packet: &[u8]) -> Result<Report, Malformed> {
         let mut r = Reader::new(packet);
         let report = match r.u8()? {
-            0 => Report::Ready(Ready { landlock_abi: r.u32()?, mounts: r.u32()? }),
+            0 => Report::Ready(Ready { landlock_abi: r.u32()? }),
             1 => Report::Built,
             2 => Report::Released(read_seen(&mut r)?, Micros { build: r.u32()?, attest: r.u32()? }),
             3 => Report::Failed(Failed {
@@ -786,6 +803,8 @@ impl Report {
             }),
             4 => Report::Ended(read_ended(&mut r)?),
             5 => Report::Poised { landlock_denied: r.flag()? },
+            6 => Report::Refusing,
+            7 => Report::Gone(read_gone(&mut r)?),
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -831,27 +850,20 @@ fn read_seen(r: &mut Reader<'_>) -> Result<Seen, Malformed> {
     Ok(seen)
 }
 
-fn write_ended(ended: &Ended, w: &mut Writer<'_>) {
-    write_optional(ended.wait_status.map(u64::from), w);
-    w.u64(ended.cpu_micros);
-    write_optional(ended.written, w);
-    for blocked in &ended.blocked {
-        w.u32(blocked.number);
-        w.u64(blocked.count);
-    }
-}
-
 fn read_ended(r: &mut Reader<'_>) -> Result<Ended, Malformed> {
     let wait_status = match read_optional(r)? {
         Some(status) => Some(u32::try_from(status).map_err(|_| Malformed)?),
         None => None,
     };
-    let mut ended =
-        Ended { wait_status, cpu_micros: r.u64()?, written: read_optional(r)?, ..Ended::default() };
-    for blocked in &mut ended.blocked {
+    Ok(Ended { wait_status, cpu_micros: r.u64()?, written: read_optional(r)? })
+}
+
+fn read_gone(r: &mut Reader<'_>) -> Result<Gone, Malformed> {
+    let mut gone = Gone::default();
+    for blocked in &mut gone.blocked {
         *blocked = Blocked { number: r.u32()?, count: r.u64()? };
     }
-    Ok(ended)
+    Ok(gone)
 }
 
 fn write_optional(value: Option<u64>, w: &mut Writer<'_>) {
@@ -860,9 +872,11 @@ fn write_optional(value: Option<u64>, w: &mut Writer<'_>) {
 }
 
 fn read_optional(r: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
-    let some = r.flag()?;
-    let value = r.u64()?;
-    Ok(some.then_some(value))
+    match (r.flag()?, r.u64()?) {
+        (true, value) => Ok(Some(value)),
+        (false, 0) => Ok(None),
+        (false, _) => Err(Malformed),
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,14 @@
 //! Cells: jails that wait for their one job, with the cgroup and the id that they were made with.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
 use hotcell_types::{Layer, Limits, Profile};
 
 use crate::cgroup::{Cgroup, CgroupError};
-use crate::ids::Id;
+use crate::ids::{Id, IdPool};
 use crate::launcher::packet_pair;
-use crate::native::Parts;
+use crate::native::{Base, Ground};
 use crate::places::Places;
 use crate::{Refusal, start};
 
@@ -48,9 +46,11 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// Orders one from the launcher. What goes wrong in it is told on its socket.
-    pub(crate) fn order(parts: &Parts<'_>, kind: Kind) -> Result<Cell, Refusal> {
-        let id = reserve_id(parts)?;
-        let cgroups = parts.cgroups;
+    pub(crate) fn order(ground: &Ground, base: &Base, kind: Kind) -> Result<Cell, Refusal> {
+        // Without namespaces there is no id but one's own.
+        let pool = ground.ids.as_ref().filter(|_| !base.setup.bare);
+        let id = pool.map(reserve_id).transpose()?;
+        let cgroups = ground.cgroups.as_ref();
         #[cfg(feature = "holes")]
         let (id, cgroups) =
             (id.filter(|_| !kind.holes.own_id), cgroups.filter(|_| !kind.holes.cgroup));
@@ -61,7 +61,7 @@ impl Cell {
         let (ours, theirs) = packet_pair().map_err(start::internal("making the run's socket"))?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
         let entrance = enter(cgroup.as_ref(), &mut fds);
-        let places = parts.bare.then(|| Places::make(parts.home)).transpose();
+        let places = base.setup.bare.then(|| Places::make(&ground.home)).transpose();
         let places = places.map_err(start::internal("making a directory for the run"))?;
         fds.extend(places.as_ref().map(Places::fd));
         let own_id = || rustix::process::geteuid().as_raw();
@@ -78,7 +78,7 @@ impl Cell {
             #[cfg(feature = "holes")]
             holes: kind.holes.layers,
         };
-        let ordered = parts.base.launcher.order(&order, &fds);
+        let ordered = base.launcher.order(&order, &fds);
         ordered.map_err(start::internal("ordering a cell from the launcher"))?;
         drop(fds);
         Ok(Cell { kind, socket: ours, cgroup, places, id })
@@ -112,48 +112,14 @@ pub(crate) fn cgroup_refusal(error: CgroupError) -> Refusal {
     Refusal::Layer { layer: Layer::CgroupMemory, why: error.to_string(), fix }
 }
 
-fn reserve_id(parts: &Parts<'_>) -> Result<Option<Id>, Refusal> {
-    // Without namespaces there is no id but one's own.
-    let Some(pool) = parts.ids.filter(|_| !parts.bare) else { return Ok(None) };
+fn reserve_id(pool: &IdPool) -> Result<Id, Refusal> {
     match pool.reserve() {
-        Ok(Some(id)) => Ok(Some(id)),
+        Ok(Some(id)) => Ok(id),
         Ok(None) => Err(Refusal::Layer {
             layer: Layer::UniqueId,
             why: "every id is in use".into(),
             fix: "wait until other runs have ended".into(),
         }),
         Err(source) => Err(start::internal("reserving an id")(source)),
-    }
-}
-
-/// A cell made ahead for the next job, so that making it does not delay the job. A process that runs
-/// one job and ends makes none.
-#[derive(Debug, Default)]
-pub(crate) struct Spares {
-    waiting: Mutex<Option<Cell>>,
-    jobs: AtomicU32,
-}
-
-/// Jobs after which a process counts as one that goes on running jobs.
-const RESIDENT_AFTER: u32 = 2;
-
-impl Spares {
-    /// Takes the waiting cell if it was made for such a job. One that was not is ended.
-    pub(crate) fn take(&self, kind: Kind) -> Option<Cell> {
-        let cell = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        cell.filter(|cell| cell.kind == kind)
-    }
-
-    /// After a job was let go: makes a cell for the next one like it. If that fails, the next job
-    /// makes its own, and hears why.
-    pub(crate) fn replenish(&self, parts: &Parts<'_>, kind: Kind) {
-        let jobs = self.jobs.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if jobs < RESIDENT_AFTER {
-            return;
-        }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_none() {
-            *waiting = Cell::order(parts, kind).ok();
-        }
     }
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 use hotcell_types::{Artifact, Skipped};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
@@ -32,12 +33,19 @@ pub(crate) struct Collected {
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// Collects below `cell/work`, copying to `outputs` when there is one. All files together are at most
-/// `most` bytes, holes included: what was never written is not read for ever.
+/// How much is taken at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Of all files together, holes included: what was never written is not read for ever.
+    pub(crate) bytes: u64,
+    pub(crate) until: Instant,
+}
+
+/// Collects below `cell/work`, copying to `outputs` when there is one.
 pub(crate) fn collect(
     cell: &OwnedFd,
     placed: &HashMap<CString, Placed>,
-    most: u64,
+    bounds: Bounds,
     outputs: Option<OwnedFd>,
 ) -> io::Result<Collected> {
     let work = open_own(cell, c"work", OFlags::DIRECTORY, 0o700).or_else(|_| {
@@ -46,7 +54,7 @@ pub(crate) fn collect(
         std::fs::set_permissions(held, std::fs::Permissions::from_mode(0o700))?;
         open_own(cell, c"work", OFlags::DIRECTORY, 0o700)
     })?;
-    let mut collector = Collector { placed, left: most, names: 0, collected: Collected::default() };
+    let mut collector = Collector { placed, bounds, names: 0, collected: Collected::default() };
     collector.directory(work, outputs, "", 0);
     let mut collected = collector.collected;
     collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
@@ -56,8 +64,8 @@ pub(crate) fn collect(
 
 struct Collector<'a> {
     placed: &'a HashMap<CString, Placed>,
-    /// Bytes that may still be taken.
-    left: u64,
+    /// What may still be taken.
+    bounds: Bounds,
     /// Bytes of names so far.
     names: usize,
     collected: Collected,
@@ -160,16 +168,32 @@ impl Collector<'_> {
         if refusal(name, &stat, 0).is_some() || stat.st_size as u64 != bytes {
             return Err(io::Error::other("it changed while it was looked at"));
         }
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+        self.bounds.bytes = self.bounds.bytes.checked_sub(bytes).ok_or_else(|| {
             io::Error::other("with it the files are larger than the run's disk, holes included")
         })?;
         let executable = stat.st_mode & 0o100 != 0;
+        let source = Timed { source: file.take(bytes), until: self.bounds.until };
         let sha256 = match target {
-            Some(target) => store(target, name, file.take(bytes), executable)?,
-            None => copy_and_hash(file.take(bytes), &mut io::sink())?,
+            Some(target) => store(target, name, source, executable)?,
+            None => copy_and_hash(source, &mut io::sink())?,
         };
         self.collected.artifacts.push(Artifact { path: path.into(), bytes, sha256 });
         Ok(())
+    }
+}
+
+/// A source that fails when the time is over.
+struct Timed<R> {
+    source: R,
+    until: Instant,
+}
+
+impl<R: Read> Read for Timed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() > self.until {
+            return Err(io::Error::other("the run's time was over before it was read"));
+        }
+        self.source.read(buffer)
     }
 }
 

@@ -10,6 +10,7 @@ mod collect;
 pub mod host;
 mod ids;
 mod job;
+mod keeper;
 pub mod lang;
 mod launcher;
 mod layout;

@@ -14,9 +14,9 @@ use hotcell_types::{Layer, Level};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::cell::Spares;
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
+use crate::keeper::{Keeper, Spares};
 use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
@@ -34,12 +34,20 @@ const MOST_TRIES: u32 = 5;
 #[derive(Debug)]
 pub struct Sandbox {
     minimum: Level,
-    home: PathBuf,
-    cgroups: Option<Cgroups>,
-    ids: Option<IdPool>,
+    ground: Arc<Ground>,
+    /// Launchers end before what their runs left is buried.
     state: Mutex<State>,
+    keeper: Arc<Keeper>,
     #[cfg(feature = "holes")]
     host_visible: bool,
+}
+
+/// What all runs of a process stand on.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) home: PathBuf,
+    pub(crate) cgroups: Option<Cgroups>,
+    pub(crate) ids: Option<IdPool>,
 }
 
 /// What is found out, or made, when it is first needed.
@@ -76,13 +84,9 @@ pub(crate) struct Base {
 /// What a run takes from the sandbox that it runs in.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
-    pub(crate) level: Level,
-    /// Without namespaces.
-    pub(crate) bare: bool,
-    pub(crate) home: &'a Path,
-    pub(crate) cgroups: Option<&'a Cgroups>,
-    pub(crate) ids: Option<&'a IdPool>,
-    pub(crate) base: Arc<Base>,
+    pub(crate) ground: &'a Ground,
+    pub(crate) base: &'a Arc<Base>,
+    pub(crate) keeper: &'a Arc<Keeper>,
     pub(crate) begun: Instant,
 }
 
@@ -105,11 +109,11 @@ impl Sandbox {
         found.check(settings.minimum)?;
         let setup = Setup { user_namespace: !powers.administers, proc: true, bare: false };
         let state = State { setup, found, idle, bases: HashMap::new() };
+        let ground = Arc::new(Ground { home: settings.home.clone(), cgroups, ids });
         Ok(Sandbox {
             minimum: settings.minimum,
-            home: settings.home.clone(),
-            cgroups,
-            ids,
+            keeper: Arc::new(Keeper::new(Arc::clone(&ground))),
+            ground,
             state: Mutex::new(state),
             #[cfg(feature = "holes")]
             host_visible: false,
@@ -119,7 +123,9 @@ impl Sandbox {
     /// A sandbox whose runs have the host's tree at `/host`, writable as far as their id goes.
     #[cfg(feature = "holes")]
     pub fn open_with_host(settings: &Settings) -> Result<Sandbox, Refusal> {
-        Ok(Sandbox { host_visible: true, ..Sandbox::open(settings)? })
+        let mut sandbox = Sandbox::open(settings)?;
+        sandbox.host_visible = true;
+        Ok(sandbox)
     }
 
     /// The level as far as it is known: the first job may find that the host gives less.
@@ -140,15 +146,7 @@ impl Sandbox {
         loop {
             tries += 1;
             let base = self.base(&job.command.read_only)?;
-            let parts = Parts {
-                level: base.level,
-                bare: base.setup.bare,
-                home: &self.home,
-                cgroups: self.cgroups.as_ref(),
-                ids: self.ids.as_ref(),
-                base: Arc::clone(&base),
-                begun,
-            };
+            let parts = Parts { ground: &self.ground, base: &base, keeper: &self.keeper, begun };
             match start::give(&parts, &job) {
                 Ok(given) => return start::run(&parts, job, given),
                 // Nothing of the job has run: where the launcher is to blame, another may do better.
@@ -197,7 +195,7 @@ impl Sandbox {
         let launcher = self.launcher(idle, state.setup, &layout);
         let launcher = launcher.map_err(|error| start_refusal(&error, &layout))?;
         if state.setup.bare {
-            places::sweep(&self.home);
+            places::sweep(&self.ground.home);
         }
         let (level, setup) = (state.found.level, state.setup);
         let spares = Spares::default();
@@ -224,7 +222,7 @@ impl Sandbox {
         layout: &Layout,
     ) -> Result<Launcher, StartError> {
         let (mut dirs, mut name) = (Vec::new(), CString::default());
-        if let Some(cgroups) = &self.cgroups {
+        if let Some(cgroups) = &self.ground.cgroups {
             let failed = |error| StartError::Spawn(io::Error::other(error));
             dirs = cgroups.keep_alive_fds().map_err(failed)?;
             name = CString::new(cgroups.name().map_err(failed)?).unwrap_or_default();
@@ -232,13 +230,19 @@ impl Sandbox {
         let kept = Kept {
             cgroups: dirs.iter().map(AsFd::as_fd).collect(),
             cgroup_name: &name,
-            others: self.ids.iter().map(IdPool::lock).collect(),
+            others: self.ground.ids.iter().map(IdPool::lock).collect(),
         };
         let idle = match idle {
             Some(idle) => idle,
             None => Idle::execute().map_err(StartError::Spawn)?,
         };
         idle.set_up(setup, layout, &kept)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.keeper.close();
     }
 }
 

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hotcell_jail::wire::{Ended, Micros, Report, Step};
+use hotcell_jail::wire::{Ended, Gone, Micros, Report, Step};
 use hotcell_types::{
-    BlockedSyscall, Exit, Layer, LayerReport, Level, Limit, Limits, Outcome, Stage, Status, Timing,
-    Usage,
+    BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Stage, Status, Timing, Usage,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::cgroup::{Cgroup, CgroupError, Stats};
-use crate::collect::{self, Collected, Placed};
+use crate::collect::{self, Bounds, Collected, Placed};
 use crate::ids::Id;
+use crate::keeper::{Remains, Seat};
 use crate::native::Base;
 use crate::places::Places;
 use crate::start::{next_report, not_runnable};
@@ -31,6 +31,8 @@ use crate::{Refusal, Sink, seccomp, steps};
 const END_MOST: Duration = Duration::from_secs(5);
 /// How long output is drained once everything that could write it has ended.
 const DRAIN_MOST: Duration = Duration::from_millis(500);
+/// How long files are collected beyond the run's own time.
+const COLLECT_MOST: Duration = Duration::from_millis(500);
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
 /// How often processor time is looked at when it nears its limit; far from it, less often.
@@ -49,10 +51,8 @@ pub struct Running {
     pub(crate) shared: Arc<Shared>,
     /// Removed when the run's files were collected.
     pub(crate) places: Option<Places>,
-    #[expect(dead_code, reason = "held until nothing of the run is left")]
     pub(crate) id: Option<Id>,
     pub(crate) limits: Limits,
-    pub(crate) level: Level,
     pub(crate) layers: Vec<LayerReport>,
     pub(crate) program: PathBuf,
     pub(crate) note: Option<String>,
@@ -60,6 +60,10 @@ pub struct Running {
     pub(crate) begun: Instant,
     pub(crate) released: Instant,
     pub(crate) micros: Micros,
+    /// Calls were refused and counted.
+    pub(crate) is_refusing: bool,
+    /// Goes last: with it others get their turn.
+    pub(crate) seat: Seat,
 }
 
 /// Ends, pauses or resumes a run from another thread.
@@ -100,6 +104,7 @@ enum Cause {
 #[derive(Debug)]
 struct End {
     ended: Ended,
+    gone: Gone,
     cause: Option<Cause>,
     at: Instant,
 }
@@ -197,8 +202,7 @@ impl Running {
         let outputs = outputs.map(open_outputs).transpose()?;
         let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
         self.drain(sink);
-        let most = self.limits.disk.get();
-        let collected = collect::collect(&self.cell, &self.placed, most, outputs);
+        let collected = collect::collect(&self.cell, &self.placed, self.bounds(&end), outputs);
         let collected = collected.map_err(|source| Refusal::Internal {
             doing: "collecting the run's files".into(),
             source,
@@ -206,16 +210,10 @@ impl Running {
         let full = self.full_places();
         let cgroup = self.shared.cgroup().take();
         let stats = cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
-        if let Some(cgroup) = cgroup {
-            cgroup.remove().map_err(|error| Refusal::Internal {
-                doing: "removing the run's cgroup".into(),
-                source: io::Error::other(error),
-            })?;
-        }
-        Ok(self.outcome(&end, stats, collected, full))
+        Ok(self.outcome(&end, cgroup, stats, collected, full))
     }
 
-    /// Does everything until the launcher says that the run is gone.
+    /// Does everything until the run has ended.
     fn attend(&mut self, sink: &mut dyn Sink) -> Result<End, Refusal> {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -227,8 +225,10 @@ impl Running {
             if ready.feed && self.feed.as_mut().is_some_and(|feed| !feed.pump()) {
                 self.feed = None;
             }
-            if ready.socket {
-                return self.hear_the_end(None, Instant::now() + END_MOST);
+            if ready.socket
+                && let Some(end) = self.hear(None, Instant::now() + END_MOST)?
+            {
+                return Ok(end);
             }
         }
     }
@@ -337,8 +337,10 @@ impl Running {
             let left = deadline.saturating_duration_since(Instant::now());
             let ready = self.poll(Some(left))?;
             self.stream(ready, sink, buffer);
-            if ready.socket || left.is_zero() {
-                return self.hear_the_end(Some(cause), deadline);
+            if (ready.socket || left.is_zero())
+                && let Some(end) = self.hear(Some(cause), deadline)?
+            {
+                return Ok(end);
             }
         }
     }
@@ -360,17 +362,35 @@ impl Running {
         }
     }
 
-    fn hear_the_end(&self, cause: Option<Cause>, deadline: Instant) -> Result<End, Refusal> {
+    /// Takes what is said, and waits for the rest when it is the end.
+    fn hear(&mut self, cause: Option<Cause>, deadline: Instant) -> Result<Option<End>, Refusal> {
+        let mut ended = None;
         loop {
             match next_report(&self.socket, deadline)?.0 {
-                Report::Ended(ended) => return Ok(End { ended, cause, at: Instant::now() }),
+                Report::Ended(how) => ended = Some(how),
+                Report::Refusing => self.is_refusing = true,
+                Report::Gone(gone) => {
+                    let ended = ended.unwrap_or_default();
+                    return Ok(Some(End { ended, gone, cause, at: Instant::now() }));
+                }
                 Report::Failed(failed) if failed.step == Step::Program => {
                     return Err(not_runnable(&self.program, failed));
                 }
                 Report::Failed(failed) => return Err(steps::refusal(failed, &self.base.layout)),
                 _ => {}
             }
+            let Some(ended) = ended else { return Ok(None) };
+            if self.ends_with_its_program() {
+                let gone = Gone::default();
+                return Ok(Some(End { ended, gone, cause, at: Instant::now() }));
+            }
         }
+    }
+
+    /// Whether nothing more has to be seen once the init has said that everything has ended. Without
+    /// a pid namespace that is the spawner's to say, and so are the counts of refused calls.
+    fn ends_with_its_program(&self) -> bool {
+        !self.base.setup.bare && !self.is_refusing
     }
 
     /// Takes what still lies in the pipes. Nobody can write to them any more, so that they end at once;
@@ -385,6 +405,12 @@ impl Running {
                 return;
             }
         }
+    }
+
+    /// Collecting takes what the run has left of its time, and a little more.
+    fn bounds(&self, end: &End) -> Bounds {
+        let left = self.time_left().unwrap_or_default();
+        Bounds { bytes: self.limits.disk.get(), until: end.at + left + COLLECT_MOST }
     }
 
     /// Which limits of the writable places were reached.
@@ -404,7 +430,15 @@ impl Running {
         full
     }
 
-    fn outcome(self, end: &End, stats: Stats, collected: Collected, full: Vec<Limit>) -> Outcome {
+    fn outcome(
+        self,
+        end: &End,
+        cgroup: Option<Cgroup>,
+        stats: Stats,
+        collected: Collected,
+        full: Vec<Limit>,
+    ) -> Outcome {
+        self.seat.leave(Remains { socket: self.socket, cgroup, id: self.id });
         let finished = Instant::now();
         let exit = end.ended.wait_status.and_then(exit_of);
         let oom_kills = stats.oom_kills.unwrap_or(0);
@@ -449,8 +483,8 @@ impl Running {
                 written_bytes: end.ended.written,
                 oom_kills: stats.oom_kills,
             },
-            blocked_syscalls: blocked(&end.ended),
-            level: self.level,
+            blocked_syscalls: blocked(&end.gone),
+            level: self.base.level,
             layers: self.layers,
             timings: timings.map(|(stage, micros)| Timing { stage, micros }).to_vec(),
             interpreter: self.note,
@@ -513,8 +547,8 @@ fn verdict(cause: Option<Cause>, exit: Option<Exit>, oom_kills: u64) -> (Status,
     }
 }
 
-fn blocked(ended: &Ended) -> Vec<BlockedSyscall> {
-    let counted = ended.blocked.iter().filter(|blocked| blocked.count > 0);
+fn blocked(gone: &Gone) -> Vec<BlockedSyscall> {
+    let counted = gone.blocked.iter().filter(|blocked| blocked.count > 0);
     counted
         .map(|blocked| BlockedSyscall {
             number: blocked.number,

@@ -77,7 +77,7 @@ pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
             other => return other,
         }
     }
-    give_to(Cell::order(parts, kind)?, parts, job)
+    give_to(Cell::order(parts.ground, parts.base, kind)?, parts, job)
 }
 
 /// Gives a cell its job and waits until every layer was read back.
@@ -101,9 +101,9 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
 }
 
-/// The run of a program that was let go; a cell for the next one like it is made meanwhile.
+/// The run of a program that was let go.
 pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
-    parts.base.spares.replenish(parts, Kind::of(&job));
+    let seat = parts.keeper.seat(parts.base, Kind::of(&job));
     let Given { cell, pipes, built, layers, inputs } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     Ok(Running {
@@ -111,13 +111,12 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         stderr: Stream::new(pipes.stderr, most),
         feed: Feed::new(job.stdin, pipes.stdin),
         shared: Arc::new(Shared::new(cell.cgroup).map_err(internal("making the run's bell"))?),
-        base: Arc::clone(&parts.base),
+        base: Arc::clone(parts.base),
         socket: cell.socket,
         cell: built.cell,
         places: cell.places,
         id: cell.id,
         limits: job.limits,
-        level: parts.level,
         layers,
         program: job.command.program,
         note: job.command.note,
@@ -125,6 +124,8 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         begun: parts.begun,
         released: built.released,
         micros: built.micros,
+        is_refusing: false,
+        seat,
     })
 }
 
@@ -282,7 +283,7 @@ fn await_release(cell: &Cell, parts: &Parts<'_>, job: &Job) -> Result<Built, Ref
                 return Ok(Built { cell, seen, micros, released: Instant::now() });
             }
             Report::Failed(failed) => return Err(failure(failed, parts, job)),
-            Report::Ended(_) => return Err(ended_early(cell, job)),
+            Report::Ended(_) | Report::Gone(_) => return Err(ended_early(cell, job)),
             _ => return Err(nonsense()),
         }
     }
@@ -393,7 +394,7 @@ fn read_layers(
     };
     let of_cgroup = of_cgroup.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text)));
     let context = Context {
-        level: parts.level,
+        level: parts.base.level,
         landlock_abi: ready.landlock_abi,
         profile: job.profile,
         cgroup: of_cgroup.collect(),
@@ -404,11 +405,11 @@ fn read_layers(
     if job.holes.layers != 0 || job.holes.own_id || job.holes.cgroup {
         return Ok(layers);
     }
-    match layers.iter().find(|report| !report.active && report.layer.since() <= parts.level) {
+    match layers.iter().find(|report| !report.active && report.layer.since() <= parts.base.level) {
         None => Ok(layers),
         Some(missing) => Err(Refusal::Layer {
             layer: missing.layer,
-            why: format!("level {} has it, and it was not seen", parts.level),
+            why: format!("level {} has it, and it was not seen", parts.base.level),
             fix: "`hotcell doctor` says what this host allows".into(),
         }),
     }
