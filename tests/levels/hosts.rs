@@ -1,5 +1,7 @@
 //! Each level on a host that gives just that, and `doctor` in agreement.
 
+use std::os::unix::fs::PermissionsExt;
+
 use crate::support::{Person, is_root, words};
 
 const CGROUPS: [&str; 3] = ["cgroup-memory", "cgroup-pids", "cgroup-cpu"];
@@ -259,16 +261,34 @@ fn nothing_runs(person: &Person, reason: &str) {
 }
 
 #[test]
-fn where_nothing_is_executed_from_memory_the_sysctl_is_named() {
+fn where_nothing_is_executed_from_memory_the_launcher_is_roots_own_file() {
     if !is_root() {
         return;
     }
-    for mut person in [Person::root(), Person::ordinary().accepting("no-cgroup")] {
+    // On a file system of its own, so that this host has no such file before or after.
+    let place = tempfile::tempdir().unwrap();
+    let bind = format!(
+        "mkdir -p /var/lib/hotcell; mount --bind {} /var/lib/hotcell",
+        place.path().display()
+    );
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let without_memory = |mut person: Person| {
         // The setting is that of a pid namespace.
-        person.after("echo 2 > /proc/sys/vm/memfd_noexec");
+        person.after(&format!("{bind}; echo 2 > /proc/sys/vm/memfd_noexec"));
         person.inside(&words("unshare --mount --pid --fork --mount-proc"));
-        nothing_runs(&person, "memfd-noexec");
+        person
+    };
+    let (root, ordinary) =
+        (without_memory(Person::root()), without_memory(Person::ordinary().accepting("no-cgroup")));
+    nothing_runs(&ordinary, "memfd-noexec");
+    for person in [&root, &ordinary] {
+        let run = person.hotcell(&["run", "--json", "--", "true"]);
+        assert_eq!(run.exit, 0, "{run:?}");
     }
+    let launcher = std::fs::read_dir(place.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::set_permissions(&launcher, PermissionsExt::from_mode(0o777)).unwrap();
+    nothing_runs(&root, "memfd-noexec");
+    nothing_runs(&ordinary, "memfd-noexec");
 }
 
 #[test]

@@ -11,13 +11,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hotcell_sandbox::Settings;
+use hotcell_sandbox::{Settings, cause};
 use hotcell_types::{Level, Network, Template};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use crate::print;
-use crate::problem::{self, Problem, cause};
+use crate::problem::{self, Problem};
 
 /// Longest configuration file.
 const MAX_BYTES: u64 = 64 * 1024;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hotcell_sandbox::{Refusal, lang};
+use hotcell_sandbox::{Refusal, cause, lang};
 use serde::Serialize;
 
 use crate::print::{self, harmless};
@@ -16,15 +16,6 @@ pub(crate) struct Problem {
     fix: Option<String>,
     #[serde(skip)]
     exit: u8,
-}
-
-/// What the system said, without the number that only programmers know.
-pub(crate) fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error ") {
-        Some((words, _)) => words.to_lowercase(),
-        None => text,
-    }
 }
 
 /// Prints a problem and gives the number to exit with.

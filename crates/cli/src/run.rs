@@ -14,11 +14,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Job, Sandbox, Settings, Stdin};
+use hotcell_sandbox::{Job, Sandbox, Settings, Stdin, cause};
 use hotcell_types::{Bytes, Count, Cpus, Limits, Outcome, Span, Template};
 
 use crate::config::Config;
-use crate::problem::{self, Problem, cause};
+use crate::problem::{self, Problem};
 use crate::{exit, print};
 use inputs::OutputDir;
 use live::{Live, Streams};
@@ -279,7 +279,11 @@ fn conclude(
         let written = print::data(&report::run_document(outcome));
         return Ok(if written == 0 { code } else { written });
     }
-    print::to_people(&report::remarks(outcome, limits));
+    let remarks = report::remarks(outcome, limits);
+    if !remarks.is_empty() && report::ends_within_a_line(outcome) {
+        print::to_people("\n");
+    }
+    print::to_people(&remarks);
     Ok(code)
 }
 

@@ -214,14 +214,16 @@ pub(crate) fn write_all(file: impl AsFd, mut content: &[u8]) -> rustix::io::Resu
 
 /// The run's own writable file system, with its places: made inside the run, under its own id, so
 /// that its memory is charged to the run.
-pub(crate) fn writable(size: u64, inodes: u64) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn writable(size: u64, files: u64) -> rustix::io::Result<OwnedFd> {
+    /// Its root and its places, which are not the program's.
+    const OWN: u64 = 4;
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let mut digits = [0; DECIMAL];
     rustix::mount::fsconfig_set_string(context.as_fd(), c"size", decimal(size, &mut digits)?)?;
     rustix::mount::fsconfig_set_string(
         context.as_fd(),
         c"nr_inodes",
-        decimal(inodes, &mut digits)?,
+        decimal(files.saturating_add(OWN), &mut digits)?,
     )?;
     rustix::mount::fsconfig_set_string(context.as_fd(), c"mode", c"700")?;
     rustix::mount::fsconfig_create(context.as_fd())?;

@@ -13,6 +13,8 @@ use hotcell_types::{Artifact, Skipped};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use sha2::{Digest, Sha256};
 
+use crate::cause;
+
 /// Deepest directory that is looked into.
 const MAX_DEPTH: usize = 64;
 /// Most artifacts and skipped things together, and most bytes of their names.
@@ -75,7 +77,9 @@ impl Collector<'_> {
     fn directory(&mut self, dir: OwnedFd, target: Option<OwnedFd>, prefix: &str, depth: usize) {
         let entries = match Dir::read_from(&dir) {
             Ok(entries) => entries,
-            Err(errno) => return self.skip(prefix, &format!("cannot be listed: {errno}")),
+            Err(errno) => {
+                return self.skip(prefix, &format!("cannot be listed: {}", cause(&errno.into())));
+            }
         };
         for entry in entries {
             if self.is_full() {
@@ -114,7 +118,9 @@ impl Collector<'_> {
         self.names += path.len();
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(errno) => return self.skip(&path, &format!("cannot be looked at: {errno}")),
+            Err(errno) => {
+                return self.skip(&path, &format!("cannot be looked at: {}", cause(&errno.into())));
+            }
         };
         if depth == 0 && self.is_untouched_input(name, &stat) {
             return;
@@ -128,7 +134,7 @@ impl Collector<'_> {
             self.file(dir, target, name, &path, stat.st_size as u64)
         };
         if let Err(error) = taken {
-            self.skip(&path, &format!("cannot be copied: {error}"));
+            self.skip(&path, &format!("cannot be copied: {}", cause(&error)));
         }
     }
 

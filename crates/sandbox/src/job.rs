@@ -120,3 +120,12 @@ impl Refusal {
         matches!(source.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
     }
 }
+
+/// What the system said, without the number that only programmers know.
+pub fn cause(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}

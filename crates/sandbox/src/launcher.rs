@@ -1,8 +1,7 @@
 //! Starts the launcher and talks to it.
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
@@ -10,17 +9,10 @@ use std::sync::OnceLock;
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::image::image;
 use crate::layout::Layout;
-
-/// The launcher's executable.
-#[cfg(not(feature = "holes"))]
-const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER"));
-/// The launcher of the escape tests, which can leave layers out.
-#[cfg(feature = "holes")]
-const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER_WITH_HOLES"));
 
 /// Largest order.
 const MAX_ORDER: usize = 512;
@@ -191,26 +183,4 @@ fn leash() -> io::Result<BorrowedFd<'static>> {
     }
     let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     Ok(LEASH.get_or_init(|| pipe).0.as_fd())
-}
-
-/// The sealed copy that is executed: made once per process, and nobody can change it.
-fn image() -> io::Result<&'static File> {
-    static SEALED: OnceLock<File> = OnceLock::new();
-    if let Some(image) = SEALED.get() {
-        return Ok(image);
-    }
-    let image = sealed(IMAGE)?;
-    Ok(SEALED.get_or_init(|| image))
-}
-
-fn sealed(bytes: &[u8]) -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag that says it will be executed.
-    let memory = rustix::fs::memfd_create("hotcell-jail", flags | MemfdFlags::EXEC)
-        .or_else(|_| rustix::fs::memfd_create("hotcell-jail", flags))?;
-    let mut file = File::from(memory);
-    file.write_all(bytes)?;
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    rustix::fs::fcntl_add_seals(&file, seals)?;
-    Ok(file)
 }

@@ -9,6 +9,7 @@ pub mod cgroup;
 mod collect;
 pub mod host;
 mod ids;
+mod image;
 mod job;
 mod keeper;
 pub mod lang;
@@ -27,7 +28,7 @@ mod streams;
 pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
-pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin};
+pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin, cause};
 pub use layout::shown_paths;
 pub use native::Sandbox;
 pub use running::{Handle, Running};

@@ -20,7 +20,7 @@ use crate::keeper::{Keeper, Spares};
 use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
-use crate::{Job, Refusal, Settings, places, start, steps};
+use crate::{Job, Refusal, Settings, cause, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
@@ -390,7 +390,7 @@ impl Found {
         match IdPool::open(Path::new(ID_DIR), ids) {
             Ok(pool) => Some(pool),
             Err(error) => {
-                let why = format!("ids cannot be reserved in `{ID_DIR}`: {error}");
+                let why = format!("ids cannot be reserved in `{ID_DIR}`: {}", cause(&error));
                 self.lower(Level::User, why, format!("make `{ID_DIR}` writable for root"));
                 None
             }
@@ -419,7 +419,7 @@ impl Found {
 
     fn without_proc(&mut self, errno: i32) {
         let error = io::Error::from_raw_os_error(errno);
-        let why = format!("the kernel does not allow a /proc of its own here: {error}");
+        let why = format!("the kernel does not allow a /proc of its own here: {}", cause(&error));
         let fix = "in a container, start it so that /proc is not masked \
                    (`--security-opt systempaths=unconfined`)";
         self.lower(Level::NoProc, why, fix.to_owned());
@@ -427,7 +427,7 @@ impl Found {
 
     fn without_namespaces(&mut self, failed: Failed) {
         let error = io::Error::from_raw_os_error(failed.errno);
-        let why = format!("{} is not allowed: {error}", steps::doing(failed.step));
+        let why = format!("{} is not allowed: {}", steps::doing(failed.step), cause(&error));
         let fix = "`hotcell doctor` names what forbids it and the command that allows it";
         self.lower(Level::LandlockOnly, why, fix.to_owned());
     }
@@ -449,11 +449,13 @@ fn start_refusal(error: &StartError, layout: &Layout) -> Refusal {
         StartError::Step(failed) => steps::refusal(*failed, layout),
         StartError::Spawn(error) => Refusal::Layer {
             layer: Layer::Root,
-            why: format!("the launcher cannot be executed: {error}"),
-            fix: "allow execution from memory: `sysctl vm.memfd_noexec=0`".to_owned(),
+            why: format!("the launcher cannot be executed: {}", cause(error)),
+            fix: "run `sudo hotcell doctor` once, which puts the launcher where only root can write; \
+                  or allow execution from memory: `sudo sysctl vm.memfd_noexec=1`"
+                .to_owned(),
         },
         StartError::Silent(error) => Refusal::Internal {
-            doing: format!("starting the launcher: {error}"),
+            doing: format!("starting the launcher: {}", cause(error)),
             source: io::Error::new(error.kind(), "the launcher did not come up"),
         },
     }

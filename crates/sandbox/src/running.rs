@@ -442,7 +442,10 @@ impl Running {
         let finished = Instant::now();
         let exit = end.ended.wait_status.and_then(exit_of);
         let oom_kills = stats.oom_kills.unwrap_or(0);
-        let (status, limit) = verdict(end.cause, exit, oom_kills);
+        let cpu_us = stats.cpu_us.unwrap_or(end.ended.cpu_micros);
+        let spent = Duration::from_micros(cpu_us);
+        let is_spent = self.limits.cpu_time.is_some_and(|most| spent >= most.duration());
+        let (status, limit) = verdict(end.cause, exit, oom_kills, is_spent);
         let mut limits_hit = full;
         if oom_kills > 0 {
             limits_hit.push(Limit::Memory);
@@ -477,7 +480,7 @@ impl Running {
             skipped: collected.skipped,
             usage: Usage {
                 wall_ms: execute.as_millis() as u64,
-                cpu_ms: Some(stats.cpu_us.unwrap_or(end.ended.cpu_micros) / 1000),
+                cpu_ms: Some(cpu_us / 1000),
                 peak_memory_bytes: stats.memory_peak,
                 peak_pids: stats.pids_peak,
                 written_bytes: end.ended.written,
@@ -525,7 +528,12 @@ fn exit_of(status: u32) -> Option<Exit> {
 
 /// How a run is judged. A program that exited has ended by itself, also when our signal was already on
 /// its way; otherwise what hotcell did counts first, then what the kernel did, then the program.
-fn verdict(cause: Option<Cause>, exit: Option<Exit>, oom_kills: u64) -> (Status, Option<Limit>) {
+fn verdict(
+    cause: Option<Cause>,
+    exit: Option<Exit>,
+    oom_kills: u64,
+    is_cpu_spent: bool,
+) -> (Status, Option<Limit>) {
     const SIGKILL: u8 = 9;
     const SIGXCPU: u8 = 24;
     const SIGXFSZ: u8 = 25;
@@ -540,7 +548,8 @@ fn verdict(cause: Option<Cause>, exit: Option<Exit>, oom_kills: u64) -> (Status,
             Cause::Timeout => (Status::Timeout, Some(Limit::Timeout)),
             Cause::CpuTime => (Status::Limit, Some(Limit::CpuTime)),
         },
-        (_, Some(Exit::Signal(SIGXCPU))) => (Status::Limit, Some(Limit::CpuTime)),
+        // The kernel sends it at the limit, and any program can send it to itself.
+        (_, Some(Exit::Signal(SIGXCPU))) if is_cpu_spent => (Status::Limit, Some(Limit::CpuTime)),
         (_, Some(Exit::Signal(SIGXFSZ))) => (Status::Limit, Some(Limit::FileSize)),
         (None, Some(Exit::Signal(_))) if oom_kills > 0 => (Status::Oom, Some(Limit::Memory)),
         (_, Some(Exit::Signal(_)) | None) => (Status::Killed, None),
@@ -592,7 +601,9 @@ mod tests {
             (Some(CpuTime), None, 0, (Status::Limit, Some(Limit::CpuTime))),
             (Some(Cancelled), None, 1, (Status::Cancelled, None)),
         ] {
-            assert_eq!(verdict(cause, exit, oom), expected, "{cause:?} {exit:?} {oom}");
+            assert_eq!(verdict(cause, exit, oom, true), expected, "{cause:?} {exit:?} {oom}");
         }
+        let by_itself = verdict(None, Some(Exit::Signal(24)), 0, false);
+        assert_eq!(by_itself, (Status::Killed, None));
     }
 }

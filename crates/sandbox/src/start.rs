@@ -92,9 +92,8 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     }
     drop(pipes.theirs);
     let ready = parts.base.launcher.ready().map_err(|_| {
-        internal("waiting for the launcher, which did not come up")(
-            io::ErrorKind::BrokenPipe.into(),
-        )
+        let source = io::Error::new(io::ErrorKind::BrokenPipe, "it did not come up");
+        internal("waiting for the launcher")(source)
     })?;
     let built = await_release(&cell, parts, job)?;
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
@@ -315,8 +314,8 @@ pub(crate) fn next_report(
     let mut received = chan::receive(socket, &mut buffer)
         .map_err(|errno| internal("hearing from the launcher")(errno.into()))?;
     if received.length == 0 {
-        let source = io::ErrorKind::UnexpectedEof.into();
-        return Err(internal("hearing from the launcher, which has gone")(source));
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended");
+        return Err(internal("hearing from the launcher")(source));
     }
     let packet = buffer.get(..received.length).unwrap_or_default();
     let report = Report::read(packet).map_err(|_| nonsense())?;

@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hotcell_sandbox::Input;
+use hotcell_sandbox::{Input, cause};
 use hotcell_types::Bytes;
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 
-use crate::problem::{Problem, cause};
+use crate::problem::Problem;
 
 /// Most files given to one run.
 const MAX_INPUTS: usize = 128;

@@ -1,5 +1,7 @@
 //! What is said about a run: the JSON document (docs/result.md), or a few lines on stderr.
 
+use std::io::{self, IsTerminal};
+
 use hotcell_types::{
     Artifact, BlockedSyscall, Exit, LayerReport, Level, Limit, Limits, Outcome, Output, Skipped,
     Status, Timing, Usage,
@@ -127,6 +129,13 @@ pub(super) fn remarks(outcome: &Outcome, limits: &Limits) -> String {
         );
     }
     text
+}
+
+/// Whether what the program printed leaves the cursor in the middle of a line of stderr, or of a
+/// terminal that both streams share.
+pub(super) fn ends_within_a_line(outcome: &Outcome) -> bool {
+    let open = |bytes: &[u8]| bytes.last().is_some_and(|&last| last != b'\n');
+    open(&outcome.stderr.bytes) || (open(&outcome.stdout.bytes) && io::stdout().is_terminal())
 }
 
 /// What was left behind in the working directory, the first few by name.

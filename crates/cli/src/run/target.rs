@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input};
+use hotcell_sandbox::{Command, Input, cause};
 
 use super::{Args, inputs};
-use crate::problem::{Problem, cause};
+use crate::problem::Problem;
 
 /// Most code taken from standard input.
 const MAX_CODE: u64 = 16 * 1024 * 1024;

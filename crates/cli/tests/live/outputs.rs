@@ -299,6 +299,6 @@ fn an_output_directory_that_goes_away_meanwhile_is_told_for_each_file() {
     let ran = started.finish(LONG);
     assert_eq!(
         ran.errors(),
-        "hotcell: `file` was not taken: cannot be copied: No such file or directory (os error 2)\n"
+        "hotcell: `file` was not taken: cannot be copied: no such file or directory\n"
     );
 }

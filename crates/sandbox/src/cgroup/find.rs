@@ -15,6 +15,7 @@ use super::error::{Missing, Unavailable};
 use super::name::{Name, Ours, ours};
 use super::parse::{self, Membership, Mount, Version};
 use super::systemd::ScopeError;
+use crate::cause;
 
 /// Largest `/proc/self/mountinfo` that is read: some 30,000 mounts.
 const MOUNTINFO_MOST: u64 = 4 << 20;
@@ -480,7 +481,7 @@ impl Obstacle {
                 format!("`{}` is mounted read-only", path.display())
             }
             Obstacle::Closed { path, errno } => {
-                format!("`{}` cannot be written: {errno}", path.display())
+                format!("`{}` cannot be written: {}", path.display(), cause(&(*errno).into()))
             }
             Obstacle::Lacks { path, .. } => {
                 format!("`{}` was not given {controller}", path.display())
@@ -489,7 +490,7 @@ impl Obstacle {
                 format!("other processes are in `{}`, so it cannot pass it on", path.display())
             }
             Obstacle::Refused { path, errno } => {
-                format!("`{}` does not pass it on: {errno}", path.display())
+                format!("`{}` does not pass it on: {}", path.display(), cause(&(*errno).into()))
             }
         }
     }

@@ -171,7 +171,9 @@ impl Reason {
                 "`ulimit -n {OPEN_FILES_LEAST}`, `LimitNOFILE={OPEN_FILES_LEAST}` in a systemd unit, \
                  `--ulimit nofile={OPEN_FILES_LEAST}` for a container"
             ),
-            Reason::MemfdNoexec => "`sudo sysctl vm.memfd_noexec=1`".into(),
+            Reason::MemfdNoexec => "`sudo hotcell doctor` once, which puts the launcher where only \
+                                    root can write; or `sudo sysctl vm.memfd_noexec=1`"
+                .into(),
             Reason::NamespacesForbidden { layer } => format!("`sudo sysctl {}=10000`", limit(*layer)),
             Reason::UsernsCloneOff => "`sudo sysctl kernel.unprivileged_userns_clone=1`".into(),
             Reason::AppArmor { program } => apparmor_fix(program),
