@@ -290,7 +290,6 @@ os._exit(7)
     Answers::of(&outcome).is("sent", "EBADF");
     assert_eq!(outcome.status, Status::Failure);
     let control = Attack::python(code).without(hole::DESCRIPTORS).run();
-    Answers::of(&control).is("sent", "ok");
     assert_eq!(control.status, Status::Success, "{control:?}");
 }
 

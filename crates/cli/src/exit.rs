@@ -3,6 +3,8 @@
 
 use hotcell_types::{Exit, Outcome, Status};
 
+/// The policy refused it, or somebody has to agree first.
+pub(crate) const BLOCKED: u8 = 119;
 /// hotcell itself failed.
 pub(crate) const ERROR: u8 = 120;
 /// Arguments, inputs or configuration are wrong.
@@ -27,8 +29,9 @@ pub(crate) const CANCELLED: u8 = 130;
 pub(crate) const PIPE: u8 = 141;
 
 /// For `--help` and docs/cli.md.
-const TABLE: [(&str, &str); 11] = [
-    ("0-119", "the program's own status"),
+const TABLE: [(&str, &str); 12] = [
+    ("0-118", "the program's own status"),
+    ("119", "blocked: the policy refused it, or somebody has to agree first"),
     ("120", "error: hotcell itself failed"),
     ("121", "invalid: arguments, inputs or configuration"),
     ("122", "refused: this host cannot give the required level, or a layer failed"),
@@ -55,7 +58,9 @@ pub(crate) fn of_outcome(outcome: &Outcome, signal: Option<u8>) -> u8 {
     match outcome.status {
         Status::Success => 0,
         Status::Failure | Status::Killed => of_program(outcome.exit),
-        Status::Error => ERROR,
+        Status::Error | Status::CircuitOpen | Status::Unknown => ERROR,
+        Status::Blocked | Status::Review => BLOCKED,
+        Status::Invalid => INVALID,
         Status::Timeout => TIMEOUT,
         Status::Oom => OOM,
         Status::Limit => LIMIT,

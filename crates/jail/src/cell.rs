@@ -297,7 +297,9 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
         limit(&order.limits).at(Step::Rlimits)?;
     }
     if order.leaves_out(hole::DESCRIPTORS) {
-        sys::place(sys::at(slot::LINE), slot::LINE).at(Step::Descriptors)?;
+        for number in [slot::CORD, slot::LINE] {
+            sys::place(sys::at(number), number).at(Step::Descriptors)?;
+        }
     }
     start(&job, landlock_denied)
 }

@@ -1,11 +1,19 @@
 //! The nouns of hotcell. Every other crate speaks in these; none of them does IO.
 
+mod caller;
+mod decision;
+mod effect;
+mod id;
 mod level;
 mod limits;
 mod outcome;
 mod template;
 mod units;
 
+pub use caller::{BadName, Caller, Door, Name};
+pub use decision::Decision;
+pub use effect::{Effect, Effects};
+pub use id::{BadId, CallId};
 pub use level::{Layer, LayerReport, Level, UnknownLevel};
 pub use limits::{Limit, Limits};
 pub use outcome::{

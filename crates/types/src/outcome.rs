@@ -1,11 +1,11 @@
 //! The one result of a run. Its JSON form is a published contract: docs/result.md.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{LayerReport, Level, Limit};
 
 /// How a run ended. The same words everywhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The program exited with 0.
@@ -22,6 +22,52 @@ pub enum Status {
     Killed,
     /// Somebody asked for the end.
     Cancelled,
+    /// The policy refused it.
+    Blocked,
+    /// It waits for somebody to agree.
+    Review,
+    /// The arguments, or the result, are not what the tool's schema says.
+    Invalid,
+    /// The tool failed so often that it is left alone for a while.
+    CircuitOpen,
+    /// hotcell ended between the intent and the outcome.
+    Unknown,
+}
+
+impl Status {
+    pub const ALL: [Status; 13] = [
+        Status::Success,
+        Status::Failure,
+        Status::Error,
+        Status::Timeout,
+        Status::Oom,
+        Status::Limit,
+        Status::Killed,
+        Status::Cancelled,
+        Status::Blocked,
+        Status::Review,
+        Status::Invalid,
+        Status::CircuitOpen,
+        Status::Unknown,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Success => "success",
+            Status::Failure => "failure",
+            Status::Error => "error",
+            Status::Timeout => "timeout",
+            Status::Oom => "oom",
+            Status::Limit => "limit",
+            Status::Killed => "killed",
+            Status::Cancelled => "cancelled",
+            Status::Blocked => "blocked",
+            Status::Review => "review",
+            Status::Invalid => "invalid",
+            Status::CircuitOpen => "circuit_open",
+            Status::Unknown => "unknown",
+        }
+    }
 }
 
 /// How the program itself ended.
