@@ -100,6 +100,21 @@ impl Census {
         Census { counts }
     }
 
+    /// Counts once nothing changes any more: what a run leaves is taken down beside the next.
+    pub(crate) fn settled() -> Census {
+        let deadline = Instant::now() + SETTLE;
+        let mut last = Census::take();
+        while Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = Census::take();
+            if last.differences(&now).is_empty() {
+                return now;
+            }
+            last = now;
+        }
+        last
+    }
+
     /// Waits until everything is as it was then; otherwise what is not.
     pub(crate) fn is_restored(&self, reap: impl Fn()) -> Result<(), String> {
         let deadline = Instant::now() + SETTLE;

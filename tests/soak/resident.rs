@@ -47,17 +47,14 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
     });
     let open = || Sandbox::open(&settings()).unwrap();
     let opened = sandbox.insert(open());
+    run_at_once(opened, limits);
     run_many(opened, WARM, limits);
-    let warm = Census::take();
+    let warm = Census::settled();
     stages.from(&format!("{runs} runs in a row"), &warm, || run_many(opened, runs, limits));
     stages.from("64 runs at once, three times", &warm, || {
         for _ in 0..3 {
-            let begin = |_| opened.start(job(&["sleep", "0.2"], limits)).unwrap();
-            let running: Vec<Running> = (0..64).map(begin).collect();
-            for running in running {
-                assert_eq!(finish(running).status, Status::Success);
-            }
-            // The cell that is made ahead is for a job like the last one.
+            run_at_once(opened, limits);
+            // The cells that are made ahead are for jobs like the last one.
             run_many(opened, 2, limits);
         }
     });
@@ -117,6 +114,14 @@ fn kill_launcher(stages: &mut Stages, generation: usize, name: &str, limits: Lim
 
 fn settings() -> Settings {
     Settings { minimum: Level::NoProc, home: home().to_owned() }
+}
+
+fn run_at_once(sandbox: &Sandbox, limits: Limits) {
+    let begin = |_| sandbox.start(job(&["sleep", "0.2"], limits)).unwrap();
+    let running: Vec<Running> = (0..64).map(begin).collect();
+    for running in running {
+        assert_eq!(finish(running).status, Status::Success);
+    }
 }
 
 /// Mostly nothing, now and then everything.
