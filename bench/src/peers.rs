@@ -245,6 +245,7 @@ pub(crate) fn job(program: &Program, template: &Template) -> Job {
         env: program.env.clone(),
         stdin: Stdin::Empty,
         inputs: Vec::new(),
+        working_copy: None,
         limits: template.limits,
         profile: template.profile,
     }

@@ -13,7 +13,7 @@ mod wire;
 pub use lang::{language, run_env};
 pub use seccomp::seccomp;
 pub use text::{names, units};
-pub use wire::{wire_job, wire_order, wire_report, wire_setup};
+pub use wire::{wire_job, wire_order, wire_report, wire_setup, wire_supplies};
 
 /// A target by its name, with inputs to begin from.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "language", run: language, seeds: lang::language_seeds },
@@ -32,6 +32,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "wire_order", run: wire_order, seeds: wire::order_seeds },
     Target { name: "wire_job", run: wire_job, seeds: wire::job_seeds },
     Target { name: "wire_report", run: wire_report, seeds: wire::report_seeds },
+    Target { name: "wire_supplies", run: wire_supplies, seeds: wire::supplies_seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];
 

@@ -1,12 +1,10 @@
 //! What hotcell and the launcher say to each other. A packet that is accepted is written back as the same
 //! bytes: there is one spelling of everything.
 
-use std::ffi::CString;
-
 use hotcell_jail::wire::{
-    Blocked, Ended, Entrance, Entry, Failed, Gone, InputFile, Job, JobParts, Limits, MAX_CGROUPS,
-    MAX_ENTRIES, MAX_FDS, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Order, Ready, Report, Seen,
-    Setup, Standing, Step, Writer,
+    Blocked, Content, Ended, Entrance, Entry, Failed, Gone, Item, Job, JobParts, Limits,
+    MAX_CGROUPS, MAX_ENTRIES, MAX_FDS, MAX_ITEMS, MAX_PACKET, MAX_STRINGS, Moment, Order, Ready,
+    Report, Seen, Setup, Standing, Step, Supplies, What, Writer,
 };
 
 use crate::outcome;
@@ -59,7 +57,7 @@ pub(crate) fn setup_seeds() -> Vec<Vec<u8>> {
 pub fn wire_order(data: &[u8]) -> u64 {
     let data = packet(data);
     let Ok(order) = Order::read(data) else { return 1 };
-    assert!(order.descriptors() <= 2 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
+    assert!(order.descriptors() <= 3 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
     assert_eq!(written(|w| order.write(w)), data);
     outcome(&[order.loopback, order.brings_places, order.entrance.born, order.entrance.joins > 0])
 }
@@ -93,40 +91,26 @@ pub fn wire_job(data: &[u8]) -> u64 {
     let Ok(job) = Job::read(data) else { return 1 };
     let args: Vec<&[u8]> = job.args.clone().map(|text| text.to_bytes()).collect();
     let env: Vec<&[u8]> = job.env.clone().map(|text| text.to_bytes()).collect();
-    let inputs: Vec<InputFile<'_>> = job.inputs.clone().collect();
-    assert!(args.len() <= MAX_STRINGS && env.len() <= MAX_STRINGS && inputs.len() <= MAX_INPUTS);
-    assert_eq!(job.descriptors(), 3 + inputs.len());
-    assert!(job.descriptors() <= MAX_FDS);
+    assert!(Job::is_one(data) && args.len() <= MAX_STRINGS && env.len() <= MAX_STRINGS);
     let parts = JobParts {
         filter: job.filter,
         exec_key: job.exec_key,
         program: job.program.to_bytes(),
         args: &args,
         env: &env,
-        inputs: &inputs,
     };
     assert_eq!(written(|w| parts.write(w)), data);
-    outcome(&[
-        args.is_empty(),
-        env.is_empty(),
-        inputs.is_empty(),
-        job.filter.is_empty(),
-        job.exec_key == 0,
-    ])
+    outcome(&[args.is_empty(), env.is_empty(), job.filter.is_empty(), job.exec_key == 0])
 }
 
 pub(crate) fn job_seeds() -> Vec<Vec<u8>> {
-    let names: Vec<CString> = (0..3).map(|n| CString::new(format!("input{n}")).unwrap()).collect();
-    let input = |name| InputFile { name, bytes: 7, modified: 1, executable: true };
-    let inputs: Vec<InputFile<'_>> = names.iter().map(|name| input(name.as_c_str())).collect();
-    let seed = |args: &[&[u8]], env: &[&[u8]], count: usize| {
+    let seed = |args: &[&[u8]], env: &[&[u8]], key: u64| {
         let parts = JobParts {
             filter: &[6, 0, 0, 0, 0, 0, 0xff, 0x7f],
-            exec_key: count as u64,
+            exec_key: key,
             program: b"/usr/bin/python3",
             args,
             env,
-            inputs: &inputs[..count],
         };
         written(|w| parts.write(w))
     };
@@ -135,6 +119,27 @@ pub(crate) fn job_seeds() -> Vec<Vec<u8>> {
         seed(&[b"python3", b"-u", b""], &[b"A=b"], 3),
         seed(&[b"\xff"], &[b"", b"="], 1),
     ]
+}
+
+pub fn wire_supplies(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok(supplies) = Supplies::read(data) else { return 1 };
+    let items: Vec<Item<'_>> = supplies.items.clone().collect();
+    assert!(!Job::is_one(data) && items.len() <= MAX_ITEMS);
+    assert!(supplies.descriptors() <= items.len().min(MAX_FDS));
+    assert_eq!(written(|w| Supplies::write(&items, w)), data);
+    outcome(&[items.is_empty(), supplies.descriptors() == items.len()])
+}
+
+pub(crate) fn supplies_seeds() -> Vec<Vec<u8>> {
+    let modified = Moment { seconds: -1, nanos: 7 };
+    let file = What::File(Content { bytes: 7, modified, executable: true });
+    let items = [
+        Item { path: c"a", what: What::Directory },
+        Item { path: c"a/b", what: file },
+        Item { path: c"link", what: What::Link(c"a/b") },
+    ];
+    [&items[..], &items[..1], &[]].map(|items| written(|w| Supplies::write(items, w))).into()
 }
 
 pub fn wire_report(data: &[u8]) -> u64 {
@@ -162,7 +167,7 @@ pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
     let reports = [
         Report::Ready(Ready { landlock_abi: 7 }),
         Report::Built,
-        Report::Released(Seen::default(), Micros { build: 1, attest: 2 }),
+        Report::Released(Seen::default(), 2),
         Report::Failed(Failed { step: Step::Busy, errno: -1, index: 9 }),
         Report::Ended(ended),
         Report::Ended(Ended::default()),

@@ -3,12 +3,13 @@
 //! One test at a time, since each looks at the whole host.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hotcell_sandbox::{Input, Refusal, Sandbox};
+use hotcell_sandbox::{Input, Item, Refusal, Sandbox, What, WorkingCopy};
 use hotcell_tests::{
     Attack, Canary, Process, Quiet, Snapshot, descendants, holds_within, is_root_for,
     kernel_counts, settings, skip, soak, text, timed, token, with_token,
@@ -102,6 +103,64 @@ fn xr_09_the_state_of_this_process() {
     for (name, value) in quiet() {
         assert_eq!(before[&name], value, "{name}");
     }
+}
+
+/// A tree with more in it than fits into one packet.
+#[derive(Debug)]
+struct Tree {
+    file: File,
+    files: usize,
+}
+
+impl WorkingCopy for Tree {
+    fn items(&self) -> Box<dyn Iterator<Item = std::io::Result<Item>> + '_> {
+        let item = |path: String, what| Ok(Item { path: CString::new(path).unwrap(), what });
+        let directories = ["a", "a/b", "empty"];
+        let first = directories.into_iter().map(move |path| item(path.into(), What::Directory));
+        let files = (0..self.files).map(move |number| {
+            let what = What::File(self.file.try_clone().unwrap());
+            item(format!("a/b/{number}"), what)
+        });
+        let link = std::iter::once_with(move || item("a/link".into(), What::Link(c"b/7".into())));
+        Box::new(first.chain(files).chain(link))
+    }
+}
+
+#[test]
+fn a_working_copy_is_there_as_a_whole_and_only_what_changed_comes_back() {
+    let _alone = alone();
+    let own = Sandbox::open(&settings()).unwrap();
+    let file = File::open("/proc/self/exe").unwrap();
+    let bytes = file.metadata().unwrap().len();
+    // Each is a copy, charged to the run.
+    let files = 300;
+    let small = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&small, b"content", 0).unwrap();
+    let mut attack = Attack::shell(
+        "ls a/b | wc -l; cat a/link a/b/299; ls -d empty; readlink a/link
+         echo more >> a/b/5; rm a/b/6; mkdir a/c; echo new > a/c/new; ln -s x other",
+    );
+    attack.job.working_copy = Some(Arc::new(Tree { file: small, files }));
+    let (outcome, names) = attack
+        .start_in(&own)
+        .wait_and_look(&mut Quiet, None, |work| {
+            let place = format!("/proc/self/fd/{}/a/b", std::os::fd::AsRawFd::as_raw_fd(&work));
+            fs::read_dir(place).unwrap().count()
+        })
+        .unwrap();
+    assert_eq!(text(&outcome), "300\ncontentcontentempty\nb/7\n");
+    assert_eq!(names, files - 1);
+    let changed: Vec<&str> = outcome.artifacts.iter().map(|a| a.path.as_str()).collect();
+    assert_eq!(changed, ["a/b/5", "a/c/new"]);
+    let skipped: Vec<&str> = outcome.skipped.iter().map(|s| s.path.as_str()).collect();
+    assert_eq!(skipped, ["other"]);
+    // One that does not fit is told by name.
+    let mut attack = Attack::shell("true");
+    attack.job.limits.disk = (bytes + bytes / 2).to_string().parse().unwrap();
+    attack.job.working_copy = Some(Arc::new(Tree { file, files: 2 }));
+    let refused = own.start(attack.job).unwrap_err();
+    let Refusal::Invalid { what, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(what, "input `a/b/1`");
 }
 
 /// Jobs that fail on their way, each at another step.

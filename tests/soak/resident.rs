@@ -26,6 +26,7 @@ fn job(words: &[&str], limits: Limits) -> Job {
         env: lang::runtime_env(&limits),
         stdin: Stdin::Empty,
         inputs: vec![],
+        working_copy: None,
         limits,
         profile: Profile::Standard,
         holes: Holes::default(),

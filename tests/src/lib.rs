@@ -100,6 +100,7 @@ impl Attack {
             env: env.map(|(key, value)| (key.into(), value.into())).into(),
             stdin: Stdin::Empty,
             inputs: vec![],
+            working_copy: None,
             limits,
             profile: Profile::Standard,
             holes: Holes::default(),

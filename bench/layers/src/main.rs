@@ -129,6 +129,7 @@ fn run_once(variant: &Variant) -> Result<f64, Box<dyn Error>> {
         env: BTreeMap::new(),
         stdin: Stdin::Empty,
         inputs: Vec::new(),
+        working_copy: None,
         limits: Template::DEFAULT.limits,
         profile: Template::DEFAULT.profile,
         holes: variant.holes,

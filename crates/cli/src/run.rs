@@ -201,7 +201,8 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
         let (key, value) = variable(text)?;
         env.insert(key, value);
     }
-    let job = Job { command, env, stdin, inputs, limits, profile: template.profile };
+    let job =
+        Job { command, env, stdin, inputs, working_copy: None, limits, profile: template.profile };
     Ok(Prepared { settings: config.settings(), job, output_dir: args.output_dir })
 }
 

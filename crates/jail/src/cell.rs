@@ -3,16 +3,18 @@
 //! until the end.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Access, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{Access, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
-use crate::chan::{self, Fds};
+use crate::chan::{self, Fds, Received};
 use crate::fail::{At, Done, failed, require};
 use crate::sys::{self, Cloned, Packet, Vector};
-use crate::wire::{Ended, Job, Limits, MAX_CGROUPS, Order, Report, Setup, Step, hole};
+use crate::wire::{
+    Ended, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies, What, hole,
+};
 use crate::{INNER_ID, landlock, place, proc, tree};
 
 /// Descriptors of a cell stand at fixed numbers, above any that the spawner has and out of the way of
@@ -22,7 +24,7 @@ mod slot {
 
     /// To the spawner.
     pub(super) const CORD: u32 = 800;
-    /// To hotcell, for the init's last word.
+    /// To hotcell: the job comes over it, and the init's last word goes.
     pub(super) const LINE: u32 = 801;
     pub(super) const RULESET: u32 = 802;
     pub(super) const ACCOUNT: u32 = 803;
@@ -131,10 +133,10 @@ fn furnish(plan: &Plan<'_>) -> Done {
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
 fn settle_descriptors(plan: &Plan<'_>) -> rustix::io::Result<()> {
     sys::place_cloexec(plan.cord, slot::CORD)?;
-    sys::place_cloexec(plan.fds.get(0)?, slot::LINE)?;
+    sys::place_cloexec(plan.fds.get(1)?, slot::LINE)?;
     sys::place_cloexec(plan.ruleset, slot::RULESET)?;
-    // A directory to be born in has done its work already.
-    let first = 1 + usize::from(plan.order.entrance.born);
+    // The run's socket is the spawner's, and a directory to be born in has done its work already.
+    let first = 2 + usize::from(plan.order.entrance.born);
     let joined = u32::from(plan.order.entrance.joins);
     for (index, number) in (first..).zip(slot::CGROUP..slot::CGROUP + joined) {
         sys::place_cloexec(plan.fds.get(index)?, number)?;
@@ -277,20 +279,17 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
     } else {
         rustix::process::chdir(place::WORK).at(Step::Session)?;
     }
-    let last = if order.leaves_out(hole::DESCRIPTORS) { slot::LINE } else { slot::CORD };
-    sys::close_range(last + 1, slot::ACCOUNT).at(Step::Descriptors)?;
-    static JOB: Packet = Packet::new();
-    let packet = JOB.take().at(Step::Protocol)?;
-    let received = chan::receive(sys::at(slot::CORD), packet).at(Step::Protocol)?;
+    sys::close_range(slot::RULESET, slot::ACCOUNT).at(Step::Descriptors)?;
+    let landlock_denied = sentinel_is_refused(plan.setup.bare);
+    static HANDED: Packet = Packet::new();
+    let packet = HANDED.take().at(Step::Protocol)?;
+    let received = take_supplies(packet)?;
     let packet = packet.get(..received.length).unwrap_or_default();
     let job = Job::read(packet).at(Step::Protocol)?;
-    if received.fds.count() != job.descriptors() {
-        return Err(failed(Step::Protocol, Errno::BADF, received.fds.count()));
-    }
-    place_inputs(&job, &received.fds)?;
-    let landlock_denied = sentinel_is_refused(plan.setup.bare);
+    require_descriptors(&received, Job::DESCRIPTORS)?;
     // A program that is not there is told before anything counts as started.
     rustix::fs::access(job.program, Access::EXEC_OK).at(Step::Program)?;
+    let last = if order.leaves_out(hole::DESCRIPTORS) { slot::LINE } else { slot::CORD };
     keep_three(received.fds, last).at(Step::Descriptors)?;
     // Not before: a job may come with more descriptors than its program may open.
     if !order.leaves_out(hole::RLIMITS) {
@@ -343,21 +342,54 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn place_inputs(job: &Job<'_>, fds: &Fds) -> Done {
+/// Fills the working directory until the job comes, and leaves that in `packet`.
+fn take_supplies(packet: &mut [u8]) -> Done<Received> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let cell = sys::at(slot::CELL);
     let work = rustix::fs::openat(cell, c"work", flags, Mode::empty()).at(Step::Inputs)?;
-    for (index, input) in job.inputs.clone().enumerate() {
-        let source = fds.get(3 + index).at_index(Step::Inputs, index)?;
-        let mode = Mode::from_raw_mode(if input.executable { 0o755 } else { 0o644 });
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let target =
-            rustix::fs::openat(&work, input.name, flags, mode).at_index(Step::Inputs, index)?;
-        copy(source, &target, input.bytes).at_index(Step::Inputs, index)?;
-        stamp(&target, input.modified).at_index(Step::Inputs, index)?;
+    let mut placed = 0;
+    loop {
+        let received = chan::receive(sys::at(slot::LINE), packet).at(Step::Protocol)?;
+        let part = packet.get(..received.length).unwrap_or_default();
+        if Job::is_one(part) {
+            return Ok(received);
+        }
+        let supplies = Supplies::read(part).at(Step::Protocol)?;
+        require_descriptors(&received, supplies.descriptors())?;
+        let mut files = 0..;
+        for item in supplies.items {
+            place(&work, item, &received.fds, &mut files).at_index(Step::Inputs, placed)?;
+            placed += 1;
+        }
     }
-    Ok(())
+}
+
+fn require_descriptors(received: &Received, count: usize) -> Done {
+    if received.fds.count() == count {
+        return Ok(());
+    }
+    Err(failed(Step::Protocol, Errno::BADF, received.fds.count()))
+}
+
+fn place(
+    work: &OwnedFd,
+    item: Item<'_>,
+    fds: &Fds,
+    files: &mut impl Iterator<Item = usize>,
+) -> rustix::io::Result<()> {
+    match item.what {
+        What::Directory => rustix::fs::mkdirat(work, item.path, Mode::from_raw_mode(0o755)),
+        What::Link(target) => rustix::fs::symlinkat(target, work, item.path),
+        What::File(content) => {
+            let source = fds.get(files.next().ok_or(Errno::BADF)?)?;
+            let mode = Mode::from_raw_mode(if content.executable { 0o755 } else { 0o644 });
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let target = rustix::fs::openat2(work, item.path, flags, mode, resolve)?;
+            copy(source, &target, content.bytes)?;
+            stamp(&target, content.modified)
+        }
+    }
 }
 
 /// Copies exactly the bytes that were announced: a file that shrank meanwhile is an error.
@@ -374,8 +406,8 @@ fn copy(source: BorrowedFd<'_>, target: &OwnedFd, bytes: u64) -> rustix::io::Res
     Ok(())
 }
 
-fn stamp(target: &OwnedFd, seconds: u64) -> rustix::io::Result<()> {
-    let time = Timespec { tv_sec: seconds as i64, tv_nsec: 0 };
+fn stamp(target: &OwnedFd, modified: Moment) -> rustix::io::Result<()> {
+    let time = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() };
     rustix::fs::futimens(target, &Timestamps { last_access: time, last_modification: time })
 }
 

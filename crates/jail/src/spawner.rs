@@ -16,9 +16,7 @@ use crate::landlock::Rules;
 use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned, Packet};
-use crate::wire::{
-    Blocked, Failed, Gone, MAX_FDS, MAX_NAME, Micros, Order, Ready, Report, Setup, Step, hole,
-};
+use crate::wire::{Blocked, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole};
 
 /// Most runs at one time.
 const MAX_RUNS: usize = 96;
@@ -58,8 +56,6 @@ struct Run {
     /// The program's process, once it was let go without a pid namespace around it.
     program: Option<OwnedFd>,
     listener: Option<OwnedFd>,
-    /// When it was ordered, and from then on when it got its job.
-    begun: Timespec,
     order: Order<'static>,
     cgroup_name: Name,
     gone: Gone,
@@ -88,8 +84,8 @@ impl Name {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Control,
-    /// hotcell sends the job, or wants the end, or has gone.
-    Ordered(usize),
+    /// hotcell wants the end, or has gone.
+    Condemned(usize),
     Cord(usize),
     Notice(usize),
     /// Nobody is left who could make a reported call.
@@ -140,7 +136,7 @@ impl Spawner {
                             return Ok(());
                         }
                     }
-                    Event::Ordered(run) => self.obey(run, packet),
+                    Event::Condemned(run) => self.condemn(run),
                     Event::Cord(run) => self.hear(run),
                     Event::Notice(run) => self.answer(run),
                     Event::Unheard(run) => self.stop_listening(run),
@@ -186,7 +182,8 @@ impl Spawner {
         let of_runs = runs.flat_map(|(index, run)| {
             let cord = run.cord.as_ref().map(|fd| (fd.as_fd(), Event::Cord(index)));
             let notice = run.listener.as_ref().map(|fd| (fd.as_fd(), Event::Notice(index)));
-            let order = (!run.is_condemned).then_some((run.socket.as_fd(), Event::Ordered(index)));
+            let order =
+                (!run.is_condemned).then_some((run.socket.as_fd(), Event::Condemned(index)));
             let exit = (run.pidfd.as_fd(), Event::Exited(index));
             order.into_iter().chain(cord).chain(notice).chain([exit])
         });
@@ -225,7 +222,6 @@ impl Spawner {
             Name::of(order.cgroup_name).ok_or_else(|| failed(Step::Protocol, Errno::INVAL, 0))?;
         let free = self.runs.iter().position(Option::is_none);
         let free = free.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_RUNS))?;
-        let begun = clock_gettime(ClockId::Monotonic);
         let (cord, their_cord) = cord().at(Step::Clone)?;
         let (pid, pidfd) = self.clone_cell(&order, fds, &their_cord)?;
         drop(their_cord);
@@ -237,7 +233,6 @@ impl Spawner {
             cord: Some(cord),
             program: None,
             listener: None,
-            begun,
             order: Order { cgroup_name: &[], ..order },
             cgroup_name,
             gone: Gone::default(),
@@ -257,7 +252,7 @@ impl Spawner {
     }
 
     fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
-        let into = order.entrance.born.then(|| fds.get(1)).transpose().at(Step::Protocol)?;
+        let into = order.entrance.born.then(|| fds.get(2)).transpose().at(Step::Protocol)?;
         let ruleset = self.rules.ruleset(order.loopback)?;
         let flags = if self.setup.bare { 0 } else { namespaces(order) };
         match sys::clone(flags, into).at(Step::Clone)? {
@@ -286,23 +281,11 @@ impl Spawner {
         run.say(b"m").at(Step::IdMap)
     }
 
-    /// Passes the job on to its cell. Anything else on a run's socket, its end included, ends the run.
-    fn obey(&mut self, index: usize, packet: &mut [u8]) {
-        let Some(Some(run)) = self.runs.get_mut(index) else { return };
-        match chan::receive(&run.socket, packet) {
-            Ok(received) if received.length > 1 => {
-                run.begun = clock_gettime(ClockId::Monotonic);
-                let packet = packet.get_mut(..received.length).unwrap_or_default();
-                if let Err(failure) = run.pass_on(packet, &received.fds) {
-                    run.fail(failure);
-                }
-                // Later cells are copies of this process: nothing of a job may be in it.
-                packet.fill(0);
-            }
-            _ => {
-                run.is_condemned = true;
-                run.kill();
-            }
+    /// Any word on a run's socket, its end included, ends the run.
+    fn condemn(&mut self, index: usize) {
+        if let Some(Some(run)) = self.runs.get_mut(index) {
+            run.is_condemned = true;
+            run.kill();
         }
     }
 
@@ -403,7 +386,6 @@ fn count_mounts(own: &Process) -> Done<u32> {
 
 /// Reads back every layer, tells what was seen, and lets the program go.
 fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expected<'_>) -> Done {
-    let build = micros_since(run.begun);
     let attest_begun = clock_gettime(ClockId::Monotonic);
     let program = program.ok_or_else(|| failed(Step::Protocol, Errno::SRCH, 0))?;
     let pidfd =
@@ -414,10 +396,9 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
         Err(_) if run.order.holes != 0 => crate::wire::Seen::default(),
         other => other?,
     };
-    let micros = Micros { build, attest: micros_since(attest_begun) };
     run.program = expected.setup.bare.then_some(pidfd);
     // In this order, so that a run that hotcell does not know to be released was not.
-    tell(&run.socket, &Report::Released(seen, micros), None);
+    tell(&run.socket, &Report::Released(seen, micros_since(attest_begun)), None);
     run.say(b"g").at(Step::Protocol)
 }
 
@@ -429,16 +410,6 @@ impl Run {
         let target = self.program.as_ref().unwrap_or(&self.pidfd);
         // The only way this fails is that it has ended already.
         rustix::process::pidfd_send_signal(target, Signal::KILL).ok();
-    }
-
-    fn pass_on(&self, packet: &[u8], fds: &Fds) -> Done {
-        let cord = self.cord.as_ref().ok_or_else(|| failed(Step::Protocol, Errno::PIPE, 0))?;
-        let mut borrowed = [cord.as_fd(); MAX_FDS];
-        for (index, place) in borrowed.iter_mut().enumerate().take(fds.count()) {
-            *place = fds.get(index).at(Step::Protocol)?;
-        }
-        let fds = borrowed.get(..fds.count()).unwrap_or_default();
-        chan::send(cord, packet, fds).at(Step::Protocol)
     }
 
     fn say(&self, word: &[u8; 1]) -> rustix::io::Result<()> {

@@ -11,8 +11,8 @@ pub const MAX_FDS: usize = 160;
 pub const MAX_ENTRIES: usize = 512;
 /// Most strings in `argv`, and in the environment.
 pub const MAX_STRINGS: usize = 2048;
-/// Most input files of one run.
-pub const MAX_INPUTS: usize = 128;
+/// Most things for the working directory in one packet.
+pub const MAX_ITEMS: usize = 128;
 /// Most cgroup hierarchies that a run is attached to.
 pub const MAX_CGROUPS: usize = 8;
 /// Most different blocked system calls that are counted for one run.
@@ -319,7 +319,7 @@ impl Entrance {
 }
 
 /// What a cell is made with. A cell takes one job, perhaps long after it was made. Descriptors of the
-/// packet, in order: the run's socket, then the cgroup's.
+/// packet, in order: the run's socket, the cell's own line, then the cgroup's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order<'a> {
     /// Id of the run outside, in the launcher's user namespace.
@@ -404,7 +404,7 @@ impl<'a> Order<'a> {
 
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
-        1 + self.entrance.descriptors() + usize::from(self.brings_places)
+        2 + self.entrance.descriptors() + usize::from(self.brings_places)
     }
 
     /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
@@ -420,14 +420,35 @@ impl<'a> Order<'a> {
     }
 }
 
-/// One input file: its descriptor comes with the job, in the same order.
+/// One thing in the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InputFile<'a> {
-    pub name: &'a CStr,
+pub struct Item<'a> {
+    /// Relative. What it lies in came before it.
+    pub path: &'a CStr,
+    pub what: What<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What<'a> {
+    /// Its descriptor comes with the packet, in the same order.
+    File(Content),
+    Directory,
+    Link(&'a CStr),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
     pub bytes: u64,
-    /// Modification time, in seconds; lets the collector tell a changed input from an untouched one.
-    pub modified: u64,
+    /// Modification time; lets the collector tell a changed file from an untouched one.
+    pub modified: Moment,
     pub executable: bool,
+}
+
+/// Since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moment {
+    pub seconds: i64,
+    pub nanos: u32,
 }
 
 /// A list of strings, as the kernel wants them.
@@ -446,27 +467,97 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// A list of input files.
+/// A list of things for the working directory.
 #[derive(Debug, Clone)]
-pub struct InputFiles<'a> {
+pub struct Items<'a> {
     reader: Reader<'a>,
     left: usize,
 }
 
-impl<'a> Iterator for InputFiles<'a> {
-    type Item = InputFile<'a>;
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
 
-    fn next(&mut self) -> Option<InputFile<'a>> {
+    fn next(&mut self) -> Option<Item<'a>> {
         self.left = self.left.checked_sub(1)?;
-        read_input(&mut self.reader).ok()
+        Item::read(&mut self.reader).ok()
     }
 }
 
-fn read_input<'a>(r: &mut Reader<'a>) -> Result<InputFile<'a>, Malformed> {
-    Ok(InputFile { name: r.text()?, bytes: r.u64()?, modified: r.u64()?, executable: r.flag()? })
+impl<'a> Item<'a> {
+    fn write(&self, w: &mut Writer<'_>) {
+        w.text(self.path.to_bytes());
+        match self.what {
+            What::File(content) => {
+                w.u8(0);
+                w.u64(content.bytes);
+                w.u64(content.modified.seconds.cast_unsigned());
+                w.u32(content.modified.nanos);
+                w.u8(content.executable.into());
+            }
+            What::Directory => w.u8(1),
+            What::Link(target) => {
+                w.u8(2);
+                w.text(target.to_bytes());
+            }
+        }
+    }
+
+    fn read(r: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+        let path = r.text()?;
+        let what = match r.u8()? {
+            0 => What::File(Content {
+                bytes: r.u64()?,
+                modified: Moment { seconds: r.u64()?.cast_signed(), nanos: r.u32()? },
+                executable: r.flag()?,
+            }),
+            1 => What::Directory,
+            2 => What::Link(r.text()?),
+            _ => return Err(Malformed),
+        };
+        Ok(Item { path, what })
+    }
 }
 
-/// A job, as its cell reads it. Descriptors of the packet, in order: stdin, stdout, stderr, the inputs'.
+/// A part of what goes into the working directory, before the job.
+#[derive(Debug, Clone)]
+pub struct Supplies<'a> {
+    pub items: Items<'a>,
+}
+
+const SUPPLIES: u8 = 0;
+const JOB: u8 = 1;
+
+impl<'a> Supplies<'a> {
+    pub fn write(items: &[Item<'_>], w: &mut Writer<'_>) {
+        w.u32(MAGIC);
+        w.u8(SUPPLIES);
+        w.u32(items.len() as u32);
+        for item in items {
+            item.write(w);
+        }
+    }
+
+    pub fn read(packet: &'a [u8]) -> Result<Supplies<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if (r.u32()?, r.u8()?) != (MAGIC, SUPPLIES) {
+            return Err(Malformed);
+        }
+        let left = r.count(MAX_ITEMS)?;
+        let items = Items { reader: r.clone(), left };
+        for _ in 0..left {
+            Item::read(&mut r)?;
+        }
+        r.end()?;
+        Ok(Supplies { items })
+    }
+
+    /// How many descriptors must come with it.
+    pub fn descriptors(&self) -> usize {
+        self.items.clone().filter(|item| matches!(item.what, What::File(_))).count()
+    }
+}
+
+/// A job, as its cell reads it. Descriptors of the packet, in order: stdin, stdout, stderr.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     /// Classic BPF, as `struct sock_filter`.
@@ -477,7 +568,6 @@ pub struct Job<'a> {
     pub program: &'a CStr,
     pub args: Strings<'a>,
     pub env: Strings<'a>,
-    pub inputs: InputFiles<'a>,
 }
 
 /// A job, as hotcell writes it.
@@ -488,12 +578,12 @@ pub struct JobParts<'a> {
     pub program: &'a [u8],
     pub args: &'a [&'a [u8]],
     pub env: &'a [&'a [u8]],
-    pub inputs: &'a [InputFile<'a>],
 }
 
 impl JobParts<'_> {
     pub fn write(&self, w: &mut Writer<'_>) {
         w.u32(MAGIC);
+        w.u8(JOB);
         w.bytes(self.filter);
         w.u64(self.exec_key);
         w.text(self.program);
@@ -503,20 +593,21 @@ impl JobParts<'_> {
                 w.text(text);
             }
         }
-        w.u32(self.inputs.len() as u32);
-        for input in self.inputs {
-            w.text(input.name.to_bytes());
-            w.u64(input.bytes);
-            w.u64(input.modified);
-            w.u8(input.executable.into());
-        }
     }
 }
 
 impl<'a> Job<'a> {
+    /// How many descriptors must come with it.
+    pub const DESCRIPTORS: usize = 3;
+
+    /// Whether a packet is meant to be one.
+    pub fn is_one(packet: &[u8]) -> bool {
+        packet.get(size_of_val(&MAGIC)) == Some(&JOB)
+    }
+
     pub fn read(packet: &'a [u8]) -> Result<Job<'a>, Malformed> {
         let mut r = Reader::new(packet);
-        if r.u32()? != MAGIC {
+        if (r.u32()?, r.u8()?) != (MAGIC, JOB) {
             return Err(Malformed);
         }
         let filter = r.bytes()?;
@@ -524,18 +615,8 @@ impl<'a> Job<'a> {
         let program = r.text()?;
         let args = read_strings(&mut r)?;
         let env = read_strings(&mut r)?;
-        let left = r.count(MAX_INPUTS)?;
-        let inputs = InputFiles { reader: r.clone(), left };
-        for _ in 0..left {
-            read_input(&mut r)?;
-        }
         r.end()?;
-        Ok(Job { filter, exec_key, program, args, env, inputs })
-    }
-
-    /// How many descriptors must come with it.
-    pub fn descriptors(&self) -> usize {
-        3 + self.inputs.left
+        Ok(Job { filter, exec_key, program, args, env })
     }
 }
 
@@ -721,20 +802,14 @@ pub struct Gone {
     pub blocked: [Blocked; MAX_BLOCKED],
 }
 
-/// Microseconds of the stages that the launcher sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Micros {
-    pub build: u32,
-    pub attest: u32,
-}
-
 /// What the launcher tells hotcell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     Ready(Ready),
     /// The descriptor of the run's writable file system comes with it.
     Built,
-    Released(Seen, Micros),
+    /// What was seen, and how many microseconds that took.
+    Released(Seen, u32),
     Failed(Failed),
     /// From the run's init to hotcell: everything that the program started has ended, and the init
     /// ends now. It is not said when the init itself was killed.
@@ -760,8 +835,7 @@ impl Report {
             Report::Released(seen, micros) => {
                 w.u8(2);
                 write_seen(seen, w);
-                w.u32(micros.build);
-                w.u32(micros.attest);
+                w.u32(*micros);
             }
             Report::Failed(failed) => {
                 w.u8(3);
@@ -795,7 +869,7 @@ impl Report {
         let report = match r.u8()? {
             0 => Report::Ready(Ready { landlock_abi: r.u32()? }),
             1 => Report::Built,
-            2 => Report::Released(read_seen(&mut r)?, Micros { build: r.u32()?, attest: r.u32()? }),
+            2 => Report::Released(read_seen(&mut r)?, r.u32()?),
             3 => Report::Failed(Failed {
                 step: Step::from_u8(r.u8()?)?,
                 errno: r.u32()? as i32,
@@ -940,6 +1014,7 @@ mod tests {
     fn more_than_the_most_is_refused_before_it_is_looked_at() {
         let huge = packet(|w| {
             w.u32(MAGIC);
+            w.u8(JOB);
             w.bytes(b"");
             w.u64(0);
             w.text(b"/bin/true");
@@ -955,30 +1030,44 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_job_reads_back(args in texts(), env in texts(), names in texts(), key: u64,
-                            filter in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let inputs: Vec<_> = names.iter().map(|name| {
-                InputFile { name, bytes: key, modified: 7, executable: name.is_empty() }
+        fn supplies_read_back(names in texts(), bytes: u64, seconds: i64, nanos: u32) {
+            let modified = Moment { seconds, nanos };
+            let items: Vec<_> = names.iter().enumerate().map(|(index, path)| {
+                let what = match index % 3 {
+                    0 => What::File(Content { bytes, modified, executable: path.is_empty() }),
+                    1 => What::Directory,
+                    _ => What::Link(path),
+                };
+                Item { path, what }
             }).collect();
+            let packet = packet(|w| Supplies::write(&items, w));
+            prop_assert!(!Job::is_one(&packet) && Job::read(&packet).is_err());
+            let supplies = Supplies::read(&packet).unwrap();
+            prop_assert!(supplies.items.clone().eq(items.iter().copied()));
+            prop_assert_eq!(supplies.descriptors(), items.len().div_ceil(3));
+        }
+
+        #[test]
+        fn a_job_reads_back(args in texts(), env in texts(), key: u64,
+                            filter in proptest::collection::vec(any::<u8>(), 0..100)) {
             let (args_b, env_b): (Vec<_>, Vec<_>) =
                 (args.iter().map(|a| a.to_bytes()).collect(), env.iter().map(|e| e.to_bytes()).collect());
             let parts = JobParts {
                 filter: &filter, exec_key: key, program: b"/p", args: &args_b, env: &env_b,
-                inputs: &inputs,
             };
             let bytes = packet(|w| parts.write(w));
+            prop_assert!(Job::is_one(&bytes) && Supplies::read(&bytes).is_err());
             let job = Job::read(&bytes).unwrap();
             prop_assert_eq!(job.filter, &filter[..]);
             prop_assert_eq!(job.exec_key, key);
             prop_assert!(job.args.clone().eq(args.iter().map(|a| a.as_c_str())));
             prop_assert!(job.env.clone().eq(env.iter().map(|e| e.as_c_str())));
-            prop_assert!(job.inputs.clone().eq(inputs.iter().copied()));
-            prop_assert_eq!(job.descriptors(), 3 + inputs.len());
         }
 
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             drop(Job::read(&bytes));
+            drop(Supplies::read(&bytes));
             Order::read(&bytes).ok();
             Standing::read(&bytes).ok();
             Report::read(&bytes).ok();

@@ -36,7 +36,10 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) kind: Kind,
+    /// To the spawner.
     pub(crate) socket: OwnedFd,
+    /// To the cell itself.
+    pub(crate) line: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
     /// Where it works without a mount namespace.
     pub(crate) places: Option<Places>,
@@ -58,8 +61,9 @@ impl Cell {
             Some(cgroups) => Some(cgroups.create(&kind.limits).map_err(cgroup_refusal)?),
             None => None,
         };
-        let (ours, theirs) = packet_pair().map_err(start::internal("making the run's socket"))?;
-        let mut fds: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
+        let pair = || packet_pair().map_err(start::internal("making the run's sockets"));
+        let ((socket, spawners), (line, cells)) = (pair()?, pair()?);
+        let mut fds: Vec<BorrowedFd<'_>> = vec![spawners.as_fd(), cells.as_fd()];
         let entrance = enter(cgroup.as_ref(), &mut fds);
         let places = base.setup.bare.then(|| Places::make(&ground.home)).transpose();
         let places = places.map_err(start::internal("making a directory for the run"))?;
@@ -81,7 +85,7 @@ impl Cell {
         let ordered = base.launcher.order(&order, &fds);
         ordered.map_err(start::internal("ordering a cell from the launcher"))?;
         drop(fds);
-        Ok(Cell { kind, socket: ours, cgroup, places, id })
+        Ok(Cell { kind, socket, line, cgroup, places, id })
     }
 }
 

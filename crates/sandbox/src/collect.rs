@@ -1,7 +1,6 @@
 //! Takes what a run left in its working directory, by held descriptors: no name that the run chose is
 //! ever resolved through a link, and only regular files with one name are read.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,19 +13,13 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use sha2::{Digest, Sha256};
 
 use crate::cause;
+use crate::supplies::{Placed, Thing};
 
 /// Deepest directory that is looked into.
 const MAX_DEPTH: usize = 64;
 /// Most artifacts and skipped things together, and most bytes of their names.
 const MAX_LISTED: usize = 10_000;
 const MAX_NAMES: usize = 1024 * 1024;
-
-/// An input as it was placed; untouched inputs are no artifacts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) bytes: u64,
-    pub(crate) modified: i64,
-}
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -43,21 +36,25 @@ pub(crate) struct Bounds {
     pub(crate) until: Instant,
 }
 
-/// Collects below `cell/work`, copying to `outputs` when there is one.
-pub(crate) fn collect(
-    cell: &OwnedFd,
-    placed: &HashMap<CString, Placed>,
-    bounds: Bounds,
-    outputs: Option<OwnedFd>,
-) -> io::Result<Collected> {
-    let work = open_own(cell, c"work", OFlags::DIRECTORY, 0o700).or_else(|_| {
+/// The run's working directory, whatever it did to it.
+pub(crate) fn open_work(cell: &OwnedFd) -> io::Result<OwnedFd> {
+    open_own(cell, c"work", OFlags::DIRECTORY, 0o700).or_else(|_| {
         // The run closed even the directory above; it is behind the held descriptor all the same.
         let held = format!("/proc/self/fd/{}", cell.as_raw_fd());
         std::fs::set_permissions(held, std::fs::Permissions::from_mode(0o700))?;
         open_own(cell, c"work", OFlags::DIRECTORY, 0o700)
-    })?;
+    })
+}
+
+/// Collects what is in the working directory, copying to `outputs` when there is one.
+pub(crate) fn collect(
+    work: &OwnedFd,
+    placed: &Placed,
+    bounds: Bounds,
+    outputs: Option<OwnedFd>,
+) -> io::Result<Collected> {
     let mut collector = Collector { placed, bounds, names: 0, collected: Collected::default() };
-    collector.directory(work, outputs, "", 0);
+    collector.directory(work.try_clone()?, outputs, b"", 0);
     let mut collected = collector.collected;
     collected.artifacts.sort_by(|a, b| a.path.cmp(&b.path));
     collected.skipped.sort_by(|a, b| a.path.cmp(&b.path));
@@ -65,7 +62,7 @@ pub(crate) fn collect(
 }
 
 struct Collector<'a> {
-    placed: &'a HashMap<CString, Placed>,
+    placed: &'a Placed,
     /// What may still be taken.
     bounds: Bounds,
     /// Bytes of names so far.
@@ -74,7 +71,7 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn directory(&mut self, dir: OwnedFd, target: Option<OwnedFd>, prefix: &str, depth: usize) {
+    fn directory(&mut self, dir: OwnedFd, target: Option<OwnedFd>, prefix: &[u8], depth: usize) {
         let entries = match Dir::read_from(&dir) {
             Ok(entries) => entries,
             Err(errno) => {
@@ -100,9 +97,9 @@ impl Collector<'_> {
         listed >= MAX_LISTED || self.names >= MAX_NAMES
     }
 
-    fn skip(&mut self, path: &str, why: &str) {
-        let path = if path.is_empty() { "." } else { path };
-        self.collected.skipped.push(Skipped { path: path.into(), why: why.into() });
+    fn skip(&mut self, path: &[u8], why: &str) {
+        let path = if path.is_empty() { b"." } else { path };
+        self.collected.skipped.push(Skipped { path: shown(path), why: why.into() });
     }
 
     fn entry(
@@ -110,11 +107,12 @@ impl Collector<'_> {
         dir: &OwnedFd,
         target: Option<&OwnedFd>,
         name: &CStr,
-        prefix: &str,
+        prefix: &[u8],
         depth: usize,
     ) {
-        let shown = name.to_string_lossy();
-        let path = if prefix.is_empty() { shown.into_owned() } else { format!("{prefix}/{shown}") };
+        let name_bytes = name.to_bytes();
+        let path =
+            if prefix.is_empty() { name_bytes.into() } else { [prefix, name_bytes].join(&b'/') };
         self.names += path.len();
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -122,7 +120,7 @@ impl Collector<'_> {
                 return self.skip(&path, &format!("cannot be looked at: {}", cause(&errno.into())));
             }
         };
-        if depth == 0 && self.is_untouched_input(name, &stat) {
+        if self.is_untouched(dir, name, &path, &stat) {
             return;
         }
         if let Some(why) = refusal(name, &stat, depth) {
@@ -138,12 +136,26 @@ impl Collector<'_> {
         }
     }
 
-    fn is_untouched_input(&self, name: &CStr, stat: &rustix::fs::Stat) -> bool {
-        self.placed.get(name).is_some_and(|placed| {
-            stat.st_size as u64 == placed.bytes
-                && stat.st_mtime == placed.modified
-                && stat.st_mtime_nsec == 0
-        })
+    /// Whether it is as it was put there; a directory is looked into.
+    fn is_untouched(
+        &self,
+        dir: &OwnedFd,
+        name: &CStr,
+        path: &[u8],
+        stat: &rustix::fs::Stat,
+    ) -> bool {
+        let path = CString::new(path).unwrap_or_default();
+        match (self.placed.get(&path), FileType::from_raw_mode(stat.st_mode)) {
+            (Some(Thing::File { bytes, modified }), FileType::RegularFile) => {
+                stat.st_size as u64 == *bytes
+                    && stat.st_mtime == modified.seconds
+                    && stat.st_mtime_nsec == u64::from(modified.nanos)
+            }
+            (Some(Thing::Link(target)), FileType::Symlink) => {
+                rustix::fs::readlinkat(dir, name, Vec::new()).is_ok_and(|now| now == *target)
+            }
+            _ => false,
+        }
     }
 
     fn descend(
@@ -151,7 +163,7 @@ impl Collector<'_> {
         dir: &OwnedFd,
         target: Option<&OwnedFd>,
         name: &CStr,
-        path: &str,
+        path: &[u8],
         depth: usize,
     ) -> io::Result<()> {
         let below = open_own(dir, name, OFlags::DIRECTORY, 0o700)?;
@@ -165,7 +177,7 @@ impl Collector<'_> {
         dir: &OwnedFd,
         target: Option<&OwnedFd>,
         name: &CStr,
-        path: &str,
+        path: &[u8],
         bytes: u64,
     ) -> io::Result<()> {
         // Never blocks, whatever it has become since it was looked at.
@@ -183,9 +195,13 @@ impl Collector<'_> {
             Some(target) => store(target, name, source, executable)?,
             None => copy_and_hash(source, &mut io::sink())?,
         };
-        self.collected.artifacts.push(Artifact { path: path.into(), bytes, sha256 });
+        self.collected.artifacts.push(Artifact { path: shown(path), bytes, sha256 });
         Ok(())
     }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
 }
 
 /// A source that fails when the time is over.

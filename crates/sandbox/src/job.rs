@@ -1,9 +1,12 @@
 //! What to run, and how it can be refused.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
+use std::fmt::Debug;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hotcell_types::{Layer, Level, Limits, Profile};
 
@@ -24,6 +27,8 @@ pub struct Job {
     pub env: BTreeMap<OsString, OsString>,
     pub stdin: Stdin,
     pub inputs: Vec<Input>,
+    /// Further things for the working directory.
+    pub working_copy: Option<Arc<dyn WorkingCopy>>,
     pub limits: Limits,
     pub profile: Profile,
     #[cfg(feature = "holes")]
@@ -68,6 +73,30 @@ pub struct Input {
     pub file: File,
 }
 
+/// What a working directory is filled with. It may be asked for more than once: a run whose launcher is
+/// lost before its program was let go is started again.
+pub trait WorkingCopy: Debug + Send + Sync {
+    /// Everything in it; a directory comes before what it contains.
+    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_>;
+}
+
+/// One thing of a working copy.
+#[derive(Debug)]
+pub struct Item {
+    /// Relative to the working directory, without `.` and `..`.
+    pub path: CString,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub enum What {
+    /// A copy of a file that the holder has opened and checked.
+    File(File),
+    Directory,
+    /// A symbolic link, with its target as it is.
+    Link(CString),
+}
+
 /// Walls to leave out, for tests that show what each of them stops. Exists only with the feature
 /// `holes`, which is never on in what is shipped.
 #[cfg(feature = "holes")]
@@ -109,7 +138,7 @@ pub enum Refusal {
     Busy { running: u32 },
     /// Our own failure.
     #[error("{doing}")]
-    Internal { doing: String, source: std::io::Error },
+    Internal { doing: String, source: io::Error },
 }
 
 impl Refusal {
@@ -122,7 +151,7 @@ impl Refusal {
 }
 
 /// What the system said, without the number that only programmers know.
-pub fn cause(error: &std::io::Error) -> String {
+pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error ") {
         Some((words, _)) => words.to_lowercase(),

@@ -5,17 +5,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::image::image;
 use crate::layout::Layout;
 
 /// Largest order.
 const MAX_ORDER: usize = 512;
+
+/// How long a packet may wait for its receiver.
+const SEND_MOST: Duration = Duration::from_secs(20);
 
 /// How long a launcher may take to build its tree. Far longer than it ever takes: a hang must not last.
 const READY_MOST: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
@@ -152,7 +156,8 @@ fn silent(what: &'static str) -> StartError {
     StartError::Silent(io::Error::other(what))
 }
 
-/// A pair of packet sockets large enough for the largest packet.
+/// A pair of packet sockets large enough for the largest packet. Sending on the first never waits for
+/// ever.
 pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let pair = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -160,7 +165,8 @@ pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    rustix::net::sockopt::set_socket_send_buffer_size(&pair.0, 2 * MAX_PACKET)?;
+    sockopt::set_socket_send_buffer_size(&pair.0, 2 * MAX_PACKET)?;
+    sockopt::set_socket_timeout(&pair.0, sockopt::Timeout::Send, Some(SEND_MOST))?;
     Ok(pair)
 }
 

@@ -23,12 +23,15 @@ mod seen;
 mod start;
 mod steps;
 mod streams;
+mod supplies;
 
 #[cfg(feature = "holes")]
 pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
-pub use job::{Command, Input, Job, Refusal, Settings, Sink, Stdin, cause};
+pub use job::{
+    Command, Input, Item, Job, Refusal, Settings, Sink, Stdin, What, WorkingCopy, cause,
+};
 pub use layout::shown_paths;
 pub use native::Sandbox;
 pub use running::{Handle, Running};

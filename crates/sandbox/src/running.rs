@@ -1,16 +1,15 @@
 //! A run from its release to its one outcome: feeds it, streams it, keeps its deadlines, and ends it as
 //! a whole.
 
-use std::collections::HashMap;
-use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hotcell_jail::wire::{Ended, Gone, Micros, Report, Step};
+use hotcell_jail::chan;
+use hotcell_jail::wire::{Ended, Gone, Report, Step};
 use hotcell_types::{
     BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Stage, Status, Timing, Usage,
 };
@@ -18,13 +17,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::cgroup::{Cgroup, CgroupError, Stats};
-use crate::collect::{self, Bounds, Collected, Placed};
+use crate::collect::{self, Bounds, Collected};
 use crate::ids::Id;
 use crate::keeper::{Remains, Seat};
 use crate::native::Base;
 use crate::places::Places;
 use crate::start::{next_report, not_runnable};
 use crate::streams::{Feed, Stream, Wants};
+use crate::supplies::Placed;
 use crate::{Refusal, Sink, seccomp, steps};
 
 /// How long a killed run may take to be gone.
@@ -42,7 +42,12 @@ const CPU_CHECK_LEAST: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Running {
     pub(crate) base: Arc<Base>,
+    /// To the spawner.
     pub(crate) socket: OwnedFd,
+    /// To the init, until it has said its last word.
+    pub(crate) line: Option<OwnedFd>,
+    /// That word.
+    pub(crate) ended: Option<Ended>,
     /// The run's writable file system.
     pub(crate) cell: OwnedFd,
     pub(crate) stdout: Stream,
@@ -56,10 +61,11 @@ pub struct Running {
     pub(crate) layers: Vec<LayerReport>,
     pub(crate) program: PathBuf,
     pub(crate) note: Option<String>,
-    pub(crate) placed: HashMap<CString, Placed>,
+    pub(crate) placed: Placed,
     pub(crate) begun: Instant,
+    pub(crate) given: Instant,
     pub(crate) released: Instant,
-    pub(crate) micros: Micros,
+    pub(crate) attest: Duration,
     /// Calls were refused and counted.
     pub(crate) is_refusing: bool,
     /// Goes last: with it others get their turn.
@@ -197,20 +203,33 @@ impl Running {
 
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
     /// directory; without one they are only listed.
-    pub fn wait(mut self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
+    pub fn wait(self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
+        self.wait_and_look(sink, outputs, |_| ()).map(|(outcome, ())| outcome)
+    }
+
+    /// The same, with a look at the working directory that the run left. Nobody of the run is there any
+    /// more, and its names are not to be trusted: open them beneath the descriptor, following nothing.
+    pub fn wait_and_look<T>(
+        mut self,
+        sink: &mut dyn Sink,
+        outputs: Option<&Path>,
+        look: impl FnOnce(BorrowedFd<'_>) -> T,
+    ) -> Result<(Outcome, T), Refusal> {
         // Held from here on, so that nobody can put another in its place.
         let outputs = outputs.map(open_outputs).transpose()?;
         let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
         self.drain(sink);
-        let collected = collect::collect(&self.cell, &self.placed, self.bounds(&end), outputs);
-        let collected = collected.map_err(|source| Refusal::Internal {
-            doing: "collecting the run's files".into(),
-            source,
-        })?;
+        let collecting =
+            |source| Refusal::Internal { doing: "collecting the run's files".into(), source };
+        let work = collect::open_work(&self.cell).map_err(collecting)?;
+        let collected = collect::collect(&work, &self.placed, self.bounds(&end), outputs);
+        let collected = collected.map_err(collecting)?;
+        let looked = look(work.as_fd());
+        drop(work);
         let full = self.full_places();
         let cgroup = self.shared.cgroup().take();
         let stats = cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
-        Ok(self.outcome(&end, cgroup, stats, collected, full))
+        Ok((self.outcome(&end, cgroup, stats, collected, full), looked))
     }
 
     /// Does everything until the run has ended.
@@ -225,9 +244,7 @@ impl Running {
             if ready.feed && self.feed.as_mut().is_some_and(|feed| !feed.pump()) {
                 self.feed = None;
             }
-            if ready.socket
-                && let Some(end) = self.hear(None, Instant::now() + END_MOST)?
-            {
+            if let Some(end) = self.hear(ready, None, Instant::now() + END_MOST)? {
                 return Ok(end);
             }
         }
@@ -290,14 +307,15 @@ impl Running {
             PollFd::new(&self.socket, PollFlags::IN),
             PollFd::new(&self.shared.bell, PollFlags::IN),
         ];
-        let mut places = [None; 3];
+        let mut places = [None; 4];
         let stdout = self.stdout.fd().map(|fd| (fd, PollFlags::IN));
         let stderr = self.stderr.fd().map(|fd| (fd, PollFlags::IN));
         let feed = self.feed.as_ref().map(|feed| match feed.wants() {
             (Wants::Source, fd) => (fd, PollFlags::IN),
             (Wants::Pipe, fd) => (fd, PollFlags::OUT),
         });
-        for (place, wanted) in places.iter_mut().zip([stdout, stderr, feed]) {
+        let line = self.line.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN));
+        for (place, wanted) in places.iter_mut().zip([stdout, stderr, feed, line]) {
             if let Some((fd, flags)) = wanted {
                 *place = Some(fds.len());
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
@@ -318,8 +336,8 @@ impl Running {
             }
         }
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let [stdout, stderr, feed] = places.map(|place| place.is_some_and(is_ready));
-        Ok(Ready { socket: is_ready(0), bell: is_ready(1), stdout, stderr, feed })
+        let [stdout, stderr, feed, line] = places.map(|place| place.is_some_and(is_ready));
+        Ok(Ready { socket: is_ready(0), bell: is_ready(1), line, stdout, stderr, feed })
     }
 
     /// Ends everything in the run and waits until it is gone; output goes on being drained, so that
@@ -335,11 +353,11 @@ impl Running {
         let deadline = Instant::now() + END_MOST;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let ready = self.poll(Some(left))?;
+            let mut ready = self.poll(Some(left))?;
             self.stream(ready, sink, buffer);
-            if (ready.socket || left.is_zero())
-                && let Some(end) = self.hear(Some(cause), deadline)?
-            {
+            // Too late: that is an error of the waiting itself.
+            ready.socket |= left.is_zero();
+            if let Some(end) = self.hear(ready, Some(cause), deadline)? {
                 return Ok(end);
             }
         }
@@ -362,29 +380,58 @@ impl Running {
         }
     }
 
-    /// Takes what is said, and waits for the rest when it is the end.
-    fn hear(&mut self, cause: Option<Cause>, deadline: Instant) -> Result<Option<End>, Refusal> {
-        let mut ended = None;
-        loop {
-            match next_report(&self.socket, deadline)?.0 {
-                Report::Ended(how) => ended = Some(how),
-                Report::Refusing => self.is_refusing = true,
-                Report::Gone(gone) => {
-                    let ended = ended.unwrap_or_default();
-                    return Ok(Some(End { ended, gone, cause, at: Instant::now() }));
-                }
-                Report::Failed(failed) if failed.step == Step::Program => {
-                    return Err(not_runnable(&self.program, failed));
-                }
-                Report::Failed(failed) => return Err(steps::refusal(failed, &self.base.layout)),
-                _ => {}
-            }
-            let Some(ended) = ended else { return Ok(None) };
-            if self.ends_with_its_program() {
-                let gone = Gone::default();
-                return Ok(Some(End { ended, gone, cause, at: Instant::now() }));
-            }
+    /// Takes what is said, and tells the end when it has come.
+    fn hear(
+        &mut self,
+        ready: Ready,
+        cause: Option<Cause>,
+        deadline: Instant,
+    ) -> Result<Option<End>, Refusal> {
+        if ready.line {
+            self.hear_the_init();
         }
+        // What the spawner said before the init's last word is there when that is.
+        let mut has_news = ready.socket || (ready.line && is_readable(&self.socket));
+        let mut gone = None;
+        while has_news && gone.is_none() {
+            gone = self.hear_the_spawner(deadline)?;
+            has_news = is_readable(&self.socket);
+        }
+        if gone.is_some() {
+            self.hear_the_init();
+        }
+        let at = Instant::now();
+        Ok(match (gone, self.ended) {
+            (Some(gone), ended) => Some(End { ended: ended.unwrap_or_default(), gone, cause, at }),
+            (None, Some(ended)) if self.ends_with_its_program() => {
+                Some(End { ended, gone: Gone::default(), cause, at })
+            }
+            (None, _) => None,
+        })
+    }
+
+    /// The init says one thing, or nothing when it was killed.
+    fn hear_the_init(&mut self) {
+        let Some(line) = self.line.take_if(|line| is_readable(line)) else { return };
+        let mut buffer = [0; chan::MAX_REPORT];
+        let Ok(received) = chan::receive(&line, &mut buffer) else { return };
+        let packet = buffer.get(..received.length).unwrap_or_default();
+        if let Ok(Report::Ended(ended)) = Report::read(packet) {
+            self.ended = Some(ended);
+        }
+    }
+
+    fn hear_the_spawner(&mut self, deadline: Instant) -> Result<Option<Gone>, Refusal> {
+        match next_report(&self.socket, deadline)?.0 {
+            Report::Gone(gone) => return Ok(Some(gone)),
+            Report::Refusing => self.is_refusing = true,
+            Report::Failed(failed) if failed.step == Step::Program => {
+                return Err(not_runnable(&self.program, failed));
+            }
+            Report::Failed(failed) => return Err(steps::refusal(failed, &self.base.layout)),
+            _ => {}
+        }
+        Ok(None)
     }
 
     /// Whether nothing more has to be seen once the init has said that everything has ended. Without
@@ -460,15 +507,16 @@ impl Running {
         }
         limits_hit.sort();
         let execute = end.at.duration_since(self.released);
-        let prepare = self.released.duration_since(self.begun).as_micros() as u64;
-        let (build, attest) = (u64::from(self.micros.build), u64::from(self.micros.attest));
+        let build = self.released.duration_since(self.given).saturating_sub(self.attest);
         let timings = [
-            (Stage::Prepare, prepare.saturating_sub(build + attest)),
+            (Stage::Prepare, self.given.duration_since(self.begun)),
             (Stage::Build, build),
-            (Stage::Attest, attest),
-            (Stage::Execute, execute.as_micros() as u64),
-            (Stage::Finish, finished.duration_since(end.at).as_micros() as u64),
+            (Stage::Attest, self.attest),
+            (Stage::Execute, execute),
+            (Stage::Finish, finished.duration_since(end.at)),
         ];
+        let timing =
+            |(stage, time): (Stage, Duration)| Timing { stage, micros: time.as_micros() as u64 };
         Outcome {
             status,
             exit,
@@ -489,11 +537,17 @@ impl Running {
             blocked_syscalls: blocked(&end.gone),
             level: self.base.level,
             layers: self.layers,
-            timings: timings.map(|(stage, micros)| Timing { stage, micros }).to_vec(),
+            timings: timings.map(timing).to_vec(),
             interpreter: self.note,
             error: None,
         }
     }
+}
+
+fn is_readable(socket: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn open_outputs(path: &Path) -> Result<OwnedFd, Refusal> {
@@ -512,6 +566,7 @@ fn open_outputs(path: &Path) -> Result<OwnedFd, Refusal> {
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     socket: bool,
+    line: bool,
     bell: bool,
     stdout: bool,
     stderr: bool,

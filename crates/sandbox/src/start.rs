@@ -1,27 +1,23 @@
 //! Builds the jail around a job: hands it to the launcher and waits until every layer was read back.
 
-use std::collections::HashMap;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{
-    Failed, InputFile, JobParts, MAX_INPUTS, MAX_PACKET, MAX_STRINGS, Micros, Ready, Report, Seen,
-    Step, Writer,
+    Failed, JobParts, MAX_PACKET, MAX_STRINGS, Ready, Report, Seen, Step, Writer,
 };
 use hotcell_types::{Layer, LayerReport, Profile};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Kind, cgroup_refusal};
-use crate::collect::Placed;
 use crate::ids::Id;
 use crate::lang::WORK_DIR;
 use crate::native::Parts;
@@ -30,7 +26,8 @@ use crate::running::{Running, Shared};
 use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
-use crate::{Input, Job, Refusal, steps};
+use crate::supplies::{self, Placed};
+use crate::{Job, Refusal, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -44,17 +41,10 @@ const ALLOW_ALL: [u8; 8] = [0x06, 0, 0, 0, 0, 0, 0xff, 0x7f];
 struct Built {
     cell: OwnedFd,
     seen: Seen,
-    micros: Micros,
+    /// When it got its job, how long it was read back, when it was let go.
+    given: Instant,
+    attest: Duration,
     released: Instant,
-}
-
-/// An input with what the launcher must know of it.
-#[derive(Debug)]
-struct Described {
-    name: CString,
-    bytes: u64,
-    modified: u64,
-    executable: bool,
 }
 
 /// A cell whose program was let go.
@@ -64,7 +54,7 @@ pub(crate) struct Given {
     pipes: Ours,
     built: Built,
     layers: Vec<LayerReport>,
-    inputs: Vec<Described>,
+    placed: Placed,
 }
 
 /// Builds the jail around a job, or takes one that waits, and lets the program go.
@@ -82,10 +72,11 @@ pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
 
 /// Gives a cell its job and waits until every layer was read back.
 fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
-    let inputs = describe(&job.inputs)?;
     let owner = cell.id.as_ref().map(Id::number);
     let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
-    match send(&cell, job, &inputs, &pipes) {
+    let mut placed = Placed::default();
+    let given = Instant::now();
+    match supplies::send(&cell, job, &mut placed).and_then(|()| send(&cell, job, &pipes)) {
         // A cell that could not be made has said why before it closed the socket.
         Err(refusal) if refusal.is_lost() => {}
         sent => sent?,
@@ -95,15 +86,15 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
         let source = io::Error::new(io::ErrorKind::BrokenPipe, "it did not come up");
         internal("waiting for the launcher")(source)
     })?;
-    let built = await_release(&cell, parts, job)?;
+    let built = await_release(&cell, parts, job, &placed, given)?;
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
-    Ok(Given { cell, pipes: pipes.ours, built, layers, inputs })
+    Ok(Given { cell, pipes: pipes.ours, built, layers, placed })
 }
 
 /// The run of a program that was let go.
 pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
     let seat = parts.keeper.seat(parts.base, Kind::of(&job));
-    let Given { cell, pipes, built, layers, inputs } = given;
+    let Given { cell, pipes, built, layers, placed } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     Ok(Running {
         stdout: Stream::new(pipes.stdout, most),
@@ -112,6 +103,8 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         shared: Arc::new(Shared::new(cell.cgroup).map_err(internal("making the run's bell"))?),
         base: Arc::clone(parts.base),
         socket: cell.socket,
+        line: Some(cell.line),
+        ended: None,
         cell: built.cell,
         places: cell.places,
         id: cell.id,
@@ -119,10 +112,11 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         layers,
         program: job.command.program,
         note: job.command.note,
-        placed: placed(&inputs),
+        placed,
         begun: parts.begun,
+        given: built.given,
         released: built.released,
-        micros: built.micros,
+        attest: built.attest,
         is_refusing: false,
         seat,
     })
@@ -132,55 +126,8 @@ pub(crate) fn internal(doing: &'static str) -> impl FnOnce(io::Error) -> Refusal
     move |source| Refusal::Internal { doing: doing.into(), source }
 }
 
-fn describe(inputs: &[Input]) -> Result<Vec<Described>, Refusal> {
-    if inputs.len() > MAX_INPUTS {
-        return Err(Refusal::Invalid {
-            what: format!("{} inputs", inputs.len()),
-            why: format!("the most is {MAX_INPUTS}"),
-            fix: "put them into one archive".into(),
-        });
-    }
-    inputs.iter().map(describe_one).collect()
-}
-
-fn describe_one(input: &Input) -> Result<Described, Refusal> {
-    let shown = input.name.to_string_lossy();
-    let invalid = |why: &str| Refusal::Invalid {
-        what: format!("input `{shown}`"),
-        why: why.into(),
-        fix: "give a regular file under a plain name".into(),
-    };
-    let bytes = input.name.as_bytes();
-    let plain =
-        !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && bytes.len() <= 255;
-    let name = CString::new(bytes).ok().filter(|_| plain);
-    let name = name.ok_or_else(|| invalid("its name is not one path component"))?;
-    let metadata = input.file.metadata().map_err(internal("looking at an input"))?;
-    if !metadata.is_file() {
-        return Err(invalid("it is not a regular file"));
-    }
-    // Files of the kernel say that they are empty and are not.
-    if metadata.len() == 0 && input.file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
-        return Err(invalid("its size is not known before it is read; copy it to a file first"));
-    }
-    Ok(Described {
-        name,
-        bytes: metadata.len(),
-        modified: u64::try_from(metadata.mtime()).unwrap_or(0),
-        executable: metadata.mode() & 0o100 != 0,
-    })
-}
-
-fn placed(inputs: &[Described]) -> HashMap<CString, Placed> {
-    let describe = |i: &Described| {
-        let modified = i64::try_from(i.modified).unwrap_or(0);
-        (i.name.clone(), Placed { bytes: i.bytes, modified })
-    };
-    inputs.iter().map(describe).collect()
-}
-
 /// Hands the job over.
-fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(), Refusal> {
+fn send(cell: &Cell, job: &Job, pipes: &Pipes) -> Result<(), Refusal> {
     let exec_key = random_key().map_err(internal("asking for random bytes"))?;
     let arch = seccomp::Arch::native().ok_or_else(|| Refusal::Layer {
         layer: Layer::Seccomp,
@@ -195,14 +142,12 @@ fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
     let args = arguments(job, cell.places.as_ref());
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
-    let inputs: Vec<InputFile<'_>> = inputs.iter().map(Described::as_wire).collect();
     let wire = JobParts {
         filter: &filter,
         exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
         program: job.command.program.as_os_str().as_bytes(),
         args: &args,
         env: &env,
-        inputs: &inputs,
     };
     let mut buffer = vec![0; MAX_PACKET];
     let mut writer = Writer::new(&mut buffer);
@@ -211,9 +156,8 @@ fn send(cell: &Cell, job: &Job, inputs: &[Described], pipes: &Pipes) -> Result<(
     if args.len() > MAX_STRINGS || env.len() > MAX_STRINGS {
         return Err(too_large());
     }
-    let of_inputs = job.inputs.iter().map(|input| input.file.as_fd());
-    let fds: Vec<_> = pipes.theirs.iter().map(AsFd::as_fd).chain(of_inputs).collect();
-    let sent = chan::send(&cell.socket, packet, &fds);
+    let fds: Vec<_> = pipes.theirs.iter().map(AsFd::as_fd).collect();
+    let sent = chan::send(&cell.line, packet, &fds);
     sent.map_err(|errno| internal("handing the job to its cell")(errno.into()))
 }
 
@@ -222,17 +166,6 @@ fn too_large() -> Refusal {
         what: "the program's arguments and environment".into(),
         why: "together they are too large (128 KiB and 2048 strings each at most)".into(),
         fix: "pass large values in a file, with `--input`".into(),
-    }
-}
-
-impl Described {
-    fn as_wire(&self) -> InputFile<'_> {
-        InputFile {
-            name: &self.name,
-            bytes: self.bytes,
-            modified: self.modified,
-            executable: self.executable,
-        }
     }
 }
 
@@ -270,7 +203,13 @@ fn random_key() -> io::Result<NonZeroU64> {
 }
 
 /// Waits for the three words of a good start: built, released, or what failed.
-fn await_release(cell: &Cell, parts: &Parts<'_>, job: &Job) -> Result<Built, Refusal> {
+fn await_release(
+    cell: &Cell,
+    parts: &Parts<'_>,
+    job: &Job,
+    placed: &Placed,
+    given: Instant,
+) -> Result<Built, Refusal> {
     let deadline = Instant::now() + BUILD_MOST;
     let mut place = None;
     loop {
@@ -279,10 +218,11 @@ fn await_release(cell: &Cell, parts: &Parts<'_>, job: &Job) -> Result<Built, Ref
             Report::Built => place = fd,
             Report::Released(seen, micros) => {
                 let Some(cell) = place else { return Err(nonsense()) };
-                return Ok(Built { cell, seen, micros, released: Instant::now() });
+                let attest = Duration::from_micros(micros.into());
+                return Ok(Built { cell, seen, given, attest, released: Instant::now() });
             }
-            Report::Failed(failed) => return Err(failure(failed, parts, job)),
-            Report::Ended(_) | Report::Gone(_) => return Err(ended_early(cell, job)),
+            Report::Failed(failed) => return Err(failure(failed, parts, job, placed)),
+            Report::Gone(_) => return Err(ended_early(cell, job)),
             _ => return Err(nonsense()),
         }
     }
@@ -340,12 +280,12 @@ fn ended_early(cell: &Cell, job: &Job) -> Refusal {
 }
 
 /// A failed step of this job: some are the job's own fault.
-fn failure(failed: Failed, parts: &Parts<'_>, job: &Job) -> Refusal {
+fn failure(failed: Failed, parts: &Parts<'_>, job: &Job, placed: &Placed) -> Refusal {
     let errno = Errno::from_raw_os_error(failed.errno);
     match failed.step {
         Step::Program => not_runnable(&job.command.program, failed),
         Step::Busy => Refusal::Busy { running: failed.index },
-        Step::Inputs => input_refusal(errno, failed.index as usize, job),
+        Step::Inputs => input_refusal(errno, &placed.path(failed.index as usize), job),
         _ => steps::refusal(failed, &parts.base.layout),
     }
 }
@@ -358,8 +298,7 @@ pub(crate) fn not_runnable(program: &Path, failed: Failed) -> Refusal {
     }
 }
 
-fn input_refusal(errno: Errno, index: usize, job: &Job) -> Refusal {
-    let name = job.inputs.get(index).map(|i| i.name.to_string_lossy()).unwrap_or_default();
+fn input_refusal(errno: Errno, name: &str, job: &Job) -> Refusal {
     let (why, fix) = match errno {
         Errno::NOSPC => (
             format!("it does not fit into the run's {} of disk", job.limits.disk),

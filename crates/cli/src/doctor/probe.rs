@@ -180,7 +180,15 @@ fn job(command: Command) -> Job {
     let limits = Limits { timeout: MOST_TIME, ..Template::DEFAULT.limits };
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
-    Job { command, env, stdin: Stdin::Empty, inputs: vec![], limits, profile: Profile::Standard }
+    Job {
+        command,
+        env,
+        stdin: Stdin::Empty,
+        inputs: vec![],
+        working_copy: None,
+        limits,
+        profile: Profile::Standard,
+    }
 }
 
 /// The first line that has a number: `Python 3.11.2`, `v18.19.0`, `GNU bash, version 5.2.15 …`.

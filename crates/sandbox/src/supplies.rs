@@ -1,0 +1,161 @@
+//! Fills a run's working directory, through its cell: what is written there is charged to the run.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use hotcell_jail::chan;
+use hotcell_jail::wire::{self, Content, MAX_ITEMS, MAX_PACKET, Moment, Supplies, Writer};
+
+use crate::cell::Cell;
+use crate::job::{Item, What};
+use crate::start::internal;
+use crate::{Input, Job, Refusal};
+
+/// Most files that are given by name.
+const MAX_INPUTS: usize = 128;
+
+/// What was put into the working directory, by its path there.
+#[derive(Debug, Default)]
+pub(crate) struct Placed {
+    paths: Vec<CString>,
+    things: HashMap<CString, Thing>,
+}
+
+/// A thing as it was put there. What is still so when the run has ended was not touched.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    File { bytes: u64, modified: Moment },
+    Directory,
+    Link(CString),
+}
+
+impl Placed {
+    pub(crate) fn get(&self, path: &CStr) -> Option<&Thing> {
+        self.things.get(path)
+    }
+
+    /// The path of the thing with this number, in the order of sending.
+    pub(crate) fn path(&self, index: usize) -> String {
+        self.paths.get(index).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    fn add(&mut self, item: &Item, content: Option<Content>) {
+        let thing = match (&item.what, content) {
+            (What::Directory, _) => Thing::Directory,
+            (What::Link(target), _) => Thing::Link(target.clone()),
+            (What::File(_), content) => {
+                let (bytes, modified) = content.map(|c| (c.bytes, c.modified)).unwrap_or_default();
+                Thing::File { bytes, modified }
+            }
+        };
+        self.paths.push(item.path.clone());
+        self.things.insert(item.path.clone(), thing);
+    }
+}
+
+/// Sends everything that the job needs in its working directory; what was sent is in `placed` even if
+/// the cell is lost half-way.
+pub(crate) fn send(cell: &Cell, job: &Job, placed: &mut Placed) -> Result<(), Refusal> {
+    let inputs = check(&job.inputs)?.into_iter().map(Ok);
+    let copies = job.working_copy.iter().flat_map(|copy| copy.items());
+    let mut items = inputs.chain(copies).peekable();
+    while items.peek().is_some() {
+        let batch: io::Result<Vec<Item>> = items.by_ref().take(MAX_ITEMS).collect();
+        let batch = batch.map_err(internal("reading the working copy"))?;
+        let contents: Result<Vec<_>, _> = batch.iter().map(content).collect();
+        let contents = contents?;
+        for (item, content) in batch.iter().zip(&contents) {
+            placed.add(item, *content);
+        }
+        hand(cell, &batch, &contents)?;
+    }
+    Ok(())
+}
+
+fn hand(cell: &Cell, batch: &[Item], contents: &[Option<Content>]) -> Result<(), Refusal> {
+    let described = batch.iter().zip(contents).map(|(item, content)| {
+        let what = match (&item.what, content) {
+            (What::Link(target), _) => wire::What::Link(target),
+            (_, Some(content)) => wire::What::File(*content),
+            (_, None) => wire::What::Directory,
+        };
+        wire::Item { path: &item.path, what }
+    });
+    let described: Vec<_> = described.collect();
+    let mut buffer = vec![0; MAX_PACKET];
+    let mut writer = Writer::new(&mut buffer);
+    Supplies::write(&described, &mut writer);
+    let packet = writer.finish().map_err(|_| Refusal::Invalid {
+        what: "the working copy".into(),
+        why: "its paths are too long".into(),
+        fix: "use shorter names or fewer levels".into(),
+    })?;
+    let fds: Vec<BorrowedFd<'_>> = batch.iter().filter_map(file).map(AsFd::as_fd).collect();
+    let sent = chan::send(&cell.line, packet, &fds);
+    sent.map_err(|errno| internal("filling the working directory")(errno.into()))
+}
+
+fn file(item: &Item) -> Option<&File> {
+    match &item.what {
+        What::File(file) => Some(file),
+        _ => None,
+    }
+}
+
+/// What the cell must know of a file.
+fn content(item: &Item) -> Result<Option<Content>, Refusal> {
+    let Some(file) = file(item) else { return Ok(None) };
+    let metadata = file.metadata().map_err(internal("looking at an input"))?;
+    if !metadata.is_file() {
+        return Err(invalid(&item.path, "it is not a regular file"));
+    }
+    // Files of the kernel say that they are empty and are not.
+    if metadata.len() == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
+        let why = "its size is not known before it is read; copy it to a file first";
+        return Err(invalid(&item.path, why));
+    }
+    Ok(Some(Content {
+        bytes: metadata.len(),
+        modified: Moment {
+            seconds: metadata.mtime(),
+            nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+        },
+        executable: metadata.mode() & 0o100 != 0,
+    }))
+}
+
+/// Inputs by name, each one component.
+fn check(inputs: &[Input]) -> Result<Vec<Item>, Refusal> {
+    if inputs.len() > MAX_INPUTS {
+        return Err(Refusal::Invalid {
+            what: format!("{} inputs", inputs.len()),
+            why: format!("the most is {MAX_INPUTS}"),
+            fix: "put them into one archive".into(),
+        });
+    }
+    let item = |input: &Input| {
+        let bytes = input.name.as_bytes();
+        let plain =
+            !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && bytes.len() <= 255;
+        let path = CString::new(bytes).ok().filter(|_| plain).ok_or_else(|| {
+            let shown = CString::new(input.name.to_string_lossy().replace('\0', "\u{fffd}"));
+            invalid(&shown.unwrap_or_default(), "its name is not one path component")
+        })?;
+        let file = input.file.try_clone().map_err(internal("holding an input"))?;
+        Ok(Item { path, what: What::File(file) })
+    };
+    inputs.iter().map(item).collect()
+}
+
+fn invalid(path: &CStr, why: &str) -> Refusal {
+    Refusal::Invalid {
+        what: format!("input `{}`", path.to_string_lossy()),
+        why: why.into(),
+        fix: "give a regular file under a plain name".into(),
+    }
+}
