@@ -64,6 +64,10 @@ impl Spares {
         Some(waiting.remove(place))
     }
 
+    pub(crate) fn add(&self, cell: Cell) {
+        self.waiting().push(cell);
+    }
+
     /// Makes cells of this kind until there are enough, in place of others. If that fails, the next
     /// job makes its own, and hears why.
     fn replenish(&self, ground: &Ground, base: &Base, kind: Kind, enough: usize) {

@@ -14,6 +14,7 @@ use hotcell_types::{Layer, Level};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
+use crate::cell::{Cell, Kind};
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
 use crate::keeper::{Keeper, Spares};
@@ -131,6 +132,14 @@ impl Sandbox {
     /// The level as far as it is known: the first job may find that the host gives less.
     pub fn level(&self) -> Level {
         self.state().found.level
+    }
+
+    /// Has a cell made for a job like this, which goes on while the caller does something else. The job
+    /// itself hears of what goes wrong.
+    pub fn warm(&self, job: &Job) -> Result<(), Refusal> {
+        let base = self.base(&job.command.read_only)?;
+        base.spares.add(Cell::order(&self.ground, &base, Kind::of(job))?);
+        Ok(())
     }
 
     /// Builds the jail, reads back every layer, and lets the program go.
