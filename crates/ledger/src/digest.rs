@@ -97,7 +97,7 @@ mod tests {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Digest::of(b"abc").to_string(), abc);
         assert_eq!(abc.parse(), Ok(Digest::of(b"abc")));
-        for bad in ["", "ab", &abc.to_uppercase(), &format!("{abc}0"), &format!("+{}", &abc[1..])] {
+        for bad in ["", "ab", &abc.to_uppercase(), &format!("{abc}0"), &abc.replace('b', "+")] {
             assert_eq!(bad.parse::<Digest>(), Err(BadDigest), "{bad}");
         }
         assert!("ä".repeat(32).parse::<Digest>().is_err());

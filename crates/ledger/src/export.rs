@@ -15,7 +15,6 @@ use crate::error::{Error, StoreError};
 use crate::line::Tag;
 use crate::query::{self, Details, Filter, MAX_PAGE, Page};
 use crate::rows::{Artifact, Edge, Verdict};
-use crate::statement::Statement;
 use crate::store::Store;
 
 /// One line of JSON for each artifact. It appears when everything else is there.
@@ -109,7 +108,7 @@ impl Exported {
             self.refused += 1;
         }
         let file = refused.is_none().then_some(name.as_str());
-        let statement = Statement::of_artifact(artifact, edges).digest();
+        let statement = details.statement().digest();
         let line = Line { file, refused, artifact, edges, tags, verdicts, statement };
         serde_json::to_writer(&mut *lines, &line).map_err(|e| Error::Export(e.into()))?;
         lines.write_all(b"\n").map_err(Error::Export)

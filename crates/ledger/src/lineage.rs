@@ -60,8 +60,9 @@ fn walk(
     depth: u32,
     next: impl Fn(&Link) -> Option<ArtifactId>,
 ) -> Result<(Vec<Link>, bool), Error> {
+    // A cross join keeps its order: first the edges, which are few.
     let sql = format!(
-        "SELECT artifact_edge.source, {} FROM artifact_edge JOIN artifact ON artifact.id = source
+        "SELECT artifact_edge.source, {} FROM artifact_edge CROSS JOIN artifact ON artifact.id = source
          WHERE {direction} AND artifact.tenant = ?2 ORDER BY artifact.seq, artifact_edge.place",
         Edge::COLUMNS
     );

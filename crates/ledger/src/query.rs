@@ -8,8 +8,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::line::{ArtifactName, Search, Tag};
-use crate::rows::{Artifact, ArtifactId, Edge, Verdict};
+use crate::rows::{Artifact, ArtifactId, Edge, Verdict, unreadable};
+use crate::statement::Statement;
 use crate::words::{Aspect, Role, Ruling, Type};
+use crate::write::MAX_EDGES;
 
 /// Most artifacts of one answer.
 pub const MAX_PAGE: usize = 1000;
@@ -87,6 +89,13 @@ impl Filter {
             from: None,
             until: None,
         }
+    }
+}
+
+impl Details {
+    /// What the chain must say of the artifact, if nobody has changed its row or its edges.
+    pub fn statement(&self) -> Statement {
+        Statement::of_artifact(&self.artifact, &self.edges)
     }
 }
 
@@ -230,11 +239,20 @@ pub(crate) fn version(
 
 /// Of an artifact that the caller has found to be the tenant's, as the next two.
 pub(crate) fn edges(conn: &Connection, id: ArtifactId) -> Result<Vec<Edge>, Error> {
-    let sql =
-        format!("SELECT {} FROM artifact_edge WHERE source = ?1 ORDER BY place", Edge::COLUMNS);
+    let sql = format!(
+        "SELECT {}, place FROM artifact_edge WHERE source = ?1 ORDER BY place",
+        Edge::COLUMNS
+    );
     let mut statement = conn.prepare_cached(&sql)?;
-    let edges = statement.query_map([id], |row| Edge::from_row(row, 0))?;
-    Ok(edges.collect::<Result<_, _>>()?)
+    let mut rows = statement.query([id])?;
+    let mut edges = Vec::new();
+    while let Some(row) = rows.next()? {
+        if row.get(Edge::WIDTH) != Ok(edges.len() as i64) || edges.len() >= MAX_EDGES {
+            return Err(unreadable(Edge::WIDTH, "edges stand one after the other").into());
+        }
+        edges.push(Edge::from_row(row, 0)?);
+    }
+    Ok(edges)
 }
 
 pub(crate) fn tags(conn: &Connection, id: ArtifactId) -> Result<Vec<Tag>, Error> {

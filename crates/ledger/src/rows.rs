@@ -161,6 +161,11 @@ impl FromSql for Short {
     }
 }
 
+/// What is in a column is nothing that we write.
+pub(crate) fn unreadable(column: usize, why: &'static str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, why.into())
+}
+
 /// A number that is never negative.
 struct Count(u64);
 
@@ -198,13 +203,19 @@ impl Artifact {
 impl Edge {
     pub(crate) const COLUMNS: &str = "artifact_edge.relation, artifact_edge.to_artifact, \
         artifact_edge.to_call, artifact_edge.to_text";
+    /// How many these are.
+    pub(crate) const WIDTH: usize = 4;
 
-    /// From the columns after `first`.
+    /// From the columns from `first` on.
     pub(crate) fn from_row(row: &Row<'_>, first: usize) -> rusqlite::Result<Edge> {
         let artifact = row.get::<_, Option<ArtifactId>>(first + 1)?.map(Target::Artifact);
         let call = row.get::<_, Option<Id>>(first + 2)?.map(|id| Target::Call(id.0));
         let text = row.get::<_, Option<Source>>(first + 3)?.map(Target::Text);
-        let to = artifact.or(call).or(text).unwrap_or(Target::Unknown);
+        let to = match (artifact, call, text) {
+            (None, None, None) => Target::Unknown,
+            (Some(to), None, None) | (None, Some(to), None) | (None, None, Some(to)) => to,
+            _ => return Err(unreadable(first, "an edge leads to one thing")),
+        };
         Ok(Edge { relation: row.get(first)?, to })
     }
 }
@@ -217,7 +228,11 @@ impl Tagging {
             seq: row.get::<_, Count>(0)?.0,
             artifact: row.get(1)?,
             tag: row.get(2)?,
-            is_set: row.get(3)?,
+            is_set: match row.get(3)? {
+                0 => false,
+                1 => true,
+                other => return Err(rusqlite::Error::IntegralValueOutOfRange(3, other)),
+            },
             by: row.get::<_, Short>(4)?.0,
             time: row.get(5)?,
         })

@@ -130,7 +130,7 @@ impl Store {
 
 impl Hold {
     /// Stores a content of at most `most` bytes. When this returns, it is on stable storage; when it
-    /// fails, nothing of it is left.
+    /// fails, nothing half-written is left.
     pub fn put(&self, source: impl Read, most: u64) -> Result<Stored, StoreError> {
         let writing = StoreError::io("write an artifact");
         let mut partial = Partial::create(&self.store.dir, Mode::RUSR).map_err(writing)?;

@@ -168,7 +168,7 @@ impl Rows<'_> {
                 Err(error) => return Err(error),
             }
             found += 1;
-            expected = seq.saturating_add(1);
+            expected = expected.max(seq.saturating_add(1));
         }
         if found != stated {
             (self.tell)(Fault::Count { table, stated, found });
