@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// What the name of a file begins with that is still being written.
@@ -84,9 +84,18 @@ impl Partial<'_> {
         Ok(Partial { dir, name, file, is_placed: false })
     }
 
+    /// Gives it its name, if nothing else has it.
+    pub(crate) fn place(&mut self, dir: impl AsFd, name: &str) -> Result<(), Errno> {
+        self.rename(dir, name, RenameFlags::NOREPLACE)
+    }
+
     /// Gives it its name, in place of what stands there.
-    pub(crate) fn place(mut self, dir: impl AsFd, name: &str) -> io::Result<()> {
-        rustix::fs::renameat(self.dir, &self.name, dir, name)?;
+    pub(crate) fn replace(&mut self, dir: impl AsFd, name: &str) -> Result<(), Errno> {
+        self.rename(dir, name, RenameFlags::empty())
+    }
+
+    fn rename(&mut self, dir: impl AsFd, name: &str, how: RenameFlags) -> Result<(), Errno> {
+        rustix::fs::renameat_with(self.dir, &self.name, dir, name, how)?;
         self.is_placed = true;
         Ok(())
     }

@@ -61,7 +61,7 @@ pub fn export(
     target: &Path,
 ) -> Result<Exported, Error> {
     let dir = open_empty(target).map_err(Error::Export)?;
-    let manifest = Partial::create(&dir, Mode::RUSR | Mode::WUSR).map_err(Error::Export)?;
+    let mut manifest = Partial::create(&dir, Mode::RUSR | Mode::WUSR).map_err(Error::Export)?;
     let mut lines = BufWriter::new(&manifest.file);
     let mut exported = Exported::default();
     let mut page = Page::first(MAX_PAGE);
@@ -80,7 +80,7 @@ pub fn export(
     }
     lines.flush().map_err(Error::Export)?;
     drop(lines);
-    manifest.place(&dir, MANIFEST).map_err(Error::Export)?;
+    manifest.place(&dir, MANIFEST).map_err(|errno| Error::Export(errno.into()))?;
     Ok(exported)
 }
 
@@ -133,7 +133,7 @@ fn write_file(store: &Store, blob: &Blob, dir: &OwnedFd, name: &str) -> Result<(
         Ok(tampered) => Error::Store(tampered),
         Err(error) => Error::Export(error),
     })?;
-    partial.place(dir, name).map_err(Error::Export)
+    partial.place(dir, name).map_err(|errno| Error::Export(errno.into()))
 }
 
 /// A name of ASCII letters, digits, `.`, `_` and `-`. It begins with a number that no other file has, so

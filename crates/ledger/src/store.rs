@@ -85,16 +85,23 @@ impl Store {
         Ok(Hold { store: self.clone(), lock: Arc::new(lock) })
     }
 
-    fn place(&self, partial: Partial<'_>, blob: &Blob) -> io::Result<()> {
+    fn place(&self, mut partial: Partial<'_>, blob: &Blob) -> io::Result<()> {
         let (shard, rest) = halves(&blob.digest);
         match rustix::fs::mkdirat(&self.dir, &shard, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
         let shard = dir::open_beneath(&self.dir, &shard, OFlags::DIRECTORY)?;
-        if !is_there(&shard, &rest, blob.size) {
+        let is_there = || is_there(&shard, &rest, blob.size);
+        if !is_there() {
             partial.file.sync_all()?;
-            partial.place(&shard, &rest)?;
+            match partial.place(&shard, &rest) {
+                // Somebody else was faster, and others may be reading theirs.
+                Err(Errno::EXIST) if is_there() => {}
+                // It is damaged.
+                Err(Errno::EXIST) => partial.replace(&shard, &rest)?,
+                placed => placed?,
+            }
         }
         // Also what another process has just put, and maybe not synced yet.
         rustix::fs::fsync(&shard)?;
