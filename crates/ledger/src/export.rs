@@ -33,7 +33,7 @@ pub struct Exported {
     pub bytes: u64,
     /// Contents that are missing or not what was stored. The manifest says which and why.
     pub refused: u64,
-    /// Whether there were more than [`MAX_EXPORT`].
+    /// Whether it ended at [`MAX_EXPORT`], and there may be more.
     pub is_cut: bool,
 }
 

@@ -74,7 +74,9 @@ pub use schema::migrate;
 pub use statement::Statement;
 pub use store::{Hold, MAX_BLOB, Store, Stored};
 pub use sweep::Swept;
-pub use verify::{Counts, Fault, Table, Verified, verify, verify_contents, verify_rows};
+pub use verify::{
+    Counts, Fault, Table, Verified, verify, verify_contents, verify_row, verify_rows,
+};
 pub use words::{Aspect, Media, Relation, Role, Ruling, Type, UnknownWord};
 pub use write::{
     By, MAX_CHANGES, MAX_EDGES, MAX_TAGS, NewArtifact, add, judge, rollback, tag, untag,

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use hotcell_ledger::{Blob, Damage, Digest, Error, Media, Store, StoreError, Swept, is_referenced};
 use proptest::prelude::*;
+use rustix::fs::FileType;
 
 use crate::home::{Home, files_below};
 
@@ -140,6 +141,10 @@ fn a_content_that_changes_while_it_is_read_ends_with_an_error() {
     assert_eq!(io::read_to_string(&mut reader).unwrap(), "abc");
 }
 
+fn make(file: &std::path::Path, kind: FileType) {
+    rustix::fs::mknodat(rustix::fs::CWD, file, kind, rustix::fs::Mode::RUSR, 0).unwrap();
+}
+
 /// Only regular files with one name, inside the store.
 #[test]
 fn links_pipes_and_directories_are_not_contents() {
@@ -151,12 +156,8 @@ fn links_pipes_and_directories_are_not_contents() {
         ("a symbolic link", &|| symlink(&elsewhere, &file).unwrap()),
         ("a second name", &|| fs::hard_link(&elsewhere, &file).unwrap()),
         ("a directory", &|| fs::create_dir(&file).unwrap()),
-        ("a pipe", &|| {
-            let fifo = rustix::fs::FileType::Fifo;
-            let mode = rustix::fs::Mode::RUSR;
-            rustix::fs::mknodat(rustix::fs::CWD, &file, fifo, mode, 0).unwrap();
-        }),
-        ("a socket", &|| drop(std::os::unix::net::UnixListener::bind(&file).unwrap())),
+        ("a pipe", &|| make(&file, FileType::Fifo)),
+        ("a socket", &|| make(&file, FileType::Socket)),
     ];
     fs::write(&elsewhere, "abc").unwrap();
     for (what, plant) in plant {
