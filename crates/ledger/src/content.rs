@@ -18,9 +18,9 @@ const CHUNK: u64 = 4 * 1024 * 1024;
 /// Most bytes of one range.
 pub const MAX_RANGE: u64 = 16 * 1024 * 1024;
 
-/// A reader of a content that was found to be right as a whole. Up to [`CHUNK`] bytes are served from
-/// the memory in which they were checked. What is larger is read again, and each chunk is compared with
-/// what it was then.
+/// A reader of a content that was found to be right as a whole. What is small is served from the
+/// memory in which it was checked. What is larger is read again, a chunk at a time, and each is compared
+/// with what it was then.
 #[derive(Debug)]
 pub struct Content {
     file: File,

@@ -1,13 +1,14 @@
 //! Removes what crashes leave in the store: half-written files, and contents that no row refers to.
 
-use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
 
 use crate::digest::Digest;
 use crate::dir;
 use crate::error::StoreError;
-use crate::store::Store;
+use crate::store::{Store, halves};
 
 /// What was removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,7 +89,7 @@ pub(crate) fn digests(
 }
 
 fn remove(dir: &OwnedFd, digest: &Digest, swept: &mut Swept) -> Result<(), StoreError> {
-    let (_, name) = crate::store::halves(digest);
+    let (_, name) = halves(digest);
     let removed = || -> io::Result<i64> {
         let stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
         rustix::fs::unlinkat(dir, &name, AtFlags::empty())?;

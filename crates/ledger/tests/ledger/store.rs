@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use hotcell_ledger::{Blob, Damage, Digest, Error, Media, Store, StoreError, Swept, is_referenced};
 use proptest::prelude::*;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, FlockOperation};
 
-use crate::home::{Home, files_below};
+use crate::home::{Home, file_of, files_below};
 
 /// More than is checked at once.
 const LARGE: usize = 9 * 1024 * 1024 + 7;
@@ -223,7 +223,14 @@ fn nothing_is_swept_while_somebody_registers_what_was_put() {
     assert!(matches!(sweep(), Err(Error::Store(StoreError::Busy))));
     assert!(home.store.content(&stored.blob()).is_ok());
     drop(stored);
-    assert_eq!(sweep().unwrap().contents, 1);
+    // Nor does anybody begin to, between the question and the removal.
+    let lock = fs::File::open(home.artifacts()).unwrap();
+    let swept = other.sweep(|_| {
+        let locked = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
+        assert_eq!(locked, Err(rustix::io::Errno::WOULDBLOCK));
+        Ok::<_, Error>(false)
+    });
+    assert_eq!(swept.unwrap().contents, 1);
 }
 
 #[test]
@@ -235,21 +242,28 @@ fn a_sweep_that_cannot_ask_removes_nothing() {
     assert!(home.store.content(&blob).is_ok());
 }
 
+/// What somebody may be reading stays the same file.
 #[test]
-fn many_threads_can_put_the_same_content() {
+fn many_threads_can_put_the_same_content_and_the_first_is_kept() {
     let home = Home::new();
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let hold = home.store.hold().unwrap();
-                for number in 0..20_u8 {
-                    let content = vec![number; 1000];
-                    let stored = hold.put(&content[..], 1000).unwrap();
-                    assert!(read(&home.store, &stored.blob()).unwrap() == content);
-                }
-            });
-        }
+    let (store, dir) = (&home.store, home.dir.path());
+    let together = std::sync::Barrier::new(8);
+    let put_all = || {
+        let hold = store.hold().unwrap();
+        let put = |number: u8| {
+            together.wait();
+            let blob = hold.put(&[number; 1000][..], 1000).unwrap().blob();
+            let inode = fs::metadata(file_of(dir, &blob.digest)).unwrap().ino();
+            assert!(read(store, &blob).unwrap() == [number; 1000]);
+            inode
+        };
+        (0..20).map(put).collect::<Vec<u64>>()
+    };
+    let seen: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(put_all)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
+    assert!(seen.iter().all(|inodes| *inodes == seen[0]));
     assert_eq!(files_below(&home.artifacts()).len(), 20);
 }
 
