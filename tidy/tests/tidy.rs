@@ -21,6 +21,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "sandbox serves every door: what a door needs is for the door to do, through `Job` and `Outcome`",
     ),
     (
+        "hotcell-ledger",
+        &["hotcell-types"],
+        "the ledger takes a transaction and gives back statements: who records them is the engine's affair",
+    ),
+    (
         "hotcell",
         &["hotcell-sandbox", "hotcell-types"],
         "the command line reaches the launcher through `hotcell_sandbox::Sandbox` only",
