@@ -127,7 +127,7 @@ pub fn wire_supplies(data: &[u8]) -> u64 {
     let items: Vec<Item<'_>> = supplies.items.clone().collect();
     assert!(!Job::is_one(data) && items.len() <= MAX_ITEMS);
     assert!(supplies.descriptors() <= items.len().min(MAX_FDS));
-    assert_eq!(written(|w| Supplies::write(&items, w)), data);
+    assert_eq!(written(|w| Supplies::write(&items, supplies.is_last, w)), data);
     outcome(&[items.is_empty(), supplies.descriptors() == items.len()])
 }
 
@@ -139,7 +139,8 @@ pub(crate) fn supplies_seeds() -> Vec<Vec<u8>> {
         Item { path: c"a/b", what: file },
         Item { path: c"link", what: What::Link(c"a/b") },
     ];
-    [&items[..], &items[..1], &[]].map(|items| written(|w| Supplies::write(items, w))).into()
+    let seed = |items: &[Item<'_>]| written(|w| Supplies::write(items, items.len() > 1, w));
+    vec![seed(&items), seed(&items[..1]), seed(&[])]
 }
 
 pub fn wire_report(data: &[u8]) -> u64 {
@@ -155,6 +156,7 @@ pub fn wire_report(data: &[u8]) -> u64 {
         Report::Failed(failed) => 8 + failed.step as u64,
         Report::Ended(ended) => 3 + u64::from(ended.wait_status.is_some()),
         Report::Refusing => 5,
+        Report::Taken => 7,
         Report::Gone(_) => 6,
         Report::Poised { landlock_denied } => 128 + u64::from(landlock_denied),
     }
@@ -172,6 +174,7 @@ pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
         Report::Ended(ended),
         Report::Ended(Ended::default()),
         Report::Refusing,
+        Report::Taken,
         Report::Gone(gone),
         Report::Poised { landlock_denied: true },
     ];

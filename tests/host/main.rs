@@ -105,6 +105,32 @@ fn xr_09_the_state_of_this_process() {
     }
 }
 
+#[test]
+fn a_pause_at_the_moment_of_the_end_freezes_nobody_for_ever() {
+    let _alone = alone();
+    let own = Sandbox::open(&settings()).unwrap();
+    let mut paused = 0;
+    for round in 0..soak(300) {
+        let running = Attack::shell("true").start_in(&own);
+        let handle = running.handle();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let pausing = std::thread::spawn(move || {
+            begun.recv().unwrap();
+            // From the middle of the run to after its end.
+            std::thread::sleep(Duration::from_micros(10 * (round % 200) as u64));
+            let was_paused = handle.pause().is_ok();
+            std::thread::sleep(Duration::from_micros(200));
+            handle.resume().ok();
+            was_paused
+        });
+        begin.send(()).unwrap();
+        running.wait(&mut Quiet, None).unwrap();
+        paused += usize::from(pausing.join().unwrap());
+    }
+    let (_, took) = timed(|| drop(own));
+    assert!(took < Duration::from_secs(5), "{took:?} after {paused} pauses");
+}
+
 /// A tree with more in it than fits into one packet.
 #[derive(Debug)]
 struct Tree {

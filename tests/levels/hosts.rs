@@ -89,6 +89,14 @@ fn a_user_without_cgroups_is_refused_unless_the_operator_accepts_that() {
         assert!(layer["seen"].as_str().unwrap().starts_with("not enforced"), "{layer}");
     }
     assert!(document["usage"]["peak_memory_bytes"].is_null(), "{document}");
+    // What each process is held by alone is told as the limit that it is, also when it is ignored.
+    for trap in ["", "trap '' XCPU; "] {
+        let code = format!("{trap}while :; do :; done");
+        let words = ["run", "--json", "--cpu-time", "1s", "--", "sh", "-c", &code];
+        let document = person.hotcell(&words).json();
+        assert_eq!(document["status"], "limit", "{document}");
+        assert_eq!(document["limit"], "cpu_time", "{document}");
+    }
 }
 
 /// As Docker has it: parts of /proc are covered, others read-only.

@@ -55,7 +55,17 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Descriptors on their way to a run count against this user's limit, together with those that runs of
+/// the same user send each other.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Where it cannot be raised there is less room, and nothing else.
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
+}
+
 fn dispatch(command: Command, words: &[OsString]) -> u8 {
+    raise_open_files();
     match command {
         Command::Run(args) => run::main(*args, words),
         Command::Doctor(args) => doctor::main(args),

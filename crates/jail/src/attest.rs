@@ -142,22 +142,26 @@ fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
 fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
     let text = process.read(c"limits", buffer).at(Step::AttestRlimits)?;
     // The host may have set a lower one, which stays.
-    let at_most = |name: &[u8], value: u64| {
+    let of = |name: &[u8]| {
         let line = proc::field(text, name).unwrap_or_default();
         let mut words = proc::words(line).map(proc::number);
-        let (soft, hard) = (words.next().flatten()?, words.next().flatten()?);
-        (soft == hard && hard <= value).then_some(hard)
+        Some((words.next().flatten()?, words.next().flatten()?))
+    };
+    let at_most = |name: &[u8], value: u64| {
+        of(name).filter(|&(soft, hard)| soft == hard && hard <= value).map(|(_, hard)| hard)
     };
     let limits = &expected.order.limits;
     require(at_most(b"Max core file size", 0).is_some(), Step::AttestRlimits)?;
     require(at_most(b"Max file size", limits.disk_bytes).is_some(), Step::AttestRlimits)?;
-    for (name, value) in [
-        (&b"Max data size"[..], limits.data_bytes),
-        (b"Max processes", limits.processes),
-        (b"Max cpu time", limits.cpu_seconds),
-    ] {
+    for (name, value) in
+        [(&b"Max data size"[..], limits.data_bytes), (b"Max processes", limits.processes)]
+    {
         require(value == 0 || at_most(name, value).is_some(), Step::AttestRlimits)?;
     }
+    let seconds = limits.cpu_seconds;
+    let cpu = of(b"Max cpu time")
+        .filter(|&(soft, hard)| soft <= seconds && hard <= seconds.saturating_add(1));
+    require(seconds == 0 || cpu.is_some(), Step::AttestRlimits)?;
     let open_files = at_most(b"Max open files", limits.open_files);
     require(open_files.is_some(), Step::AttestRlimits)?;
     seen.open_files = open_files.unwrap_or(0);

@@ -327,19 +327,23 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
         (Resource::Fsize, limits.disk_bytes),
         (Resource::Nofile, limits.open_files),
     ];
-    let per_process = [
-        (Resource::Data, limits.data_bytes),
-        (Resource::Nproc, limits.processes),
-        (Resource::Cpu, limits.cpu_seconds),
-    ];
+    let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];
     let wanted = per_process.into_iter().filter(|&(_, value)| value != 0);
     for (resource, value) in fixed.into_iter().chain(wanted) {
-        // A lower hard limit that the host already set stays.
-        let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-        let value = Some(value.min(most));
-        rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value })?;
+        limit_to(resource, value, value)?;
     }
-    Ok(())
+    match limits.cpu_seconds {
+        0 => Ok(()),
+        // First the signal that says what it is; who ignores that has a second more.
+        soft => limit_to(Resource::Cpu, soft, soft.saturating_add(1)),
+    }
+}
+
+/// A lower hard limit that the host already set stays.
+fn limit_to(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> {
+    let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
+    rustix::process::setrlimit(resource, limit)
 }
 
 /// Fills the working directory until the job comes, and leaves that in `packet`.
@@ -357,9 +361,13 @@ fn take_supplies(packet: &mut [u8]) -> Done<Received> {
         let supplies = Supplies::read(part).at(Step::Protocol)?;
         require_descriptors(&received, supplies.descriptors())?;
         let mut files = 0..;
+        let is_last = supplies.is_last;
         for item in supplies.items {
             place(&work, item, &received.fds, &mut files).at_index(Step::Inputs, placed)?;
             placed += 1;
+        }
+        if !is_last {
+            chan::report(sys::at(slot::LINE), &Report::Taken, None).at(Step::Protocol)?;
         }
     }
 }

@@ -101,7 +101,13 @@ pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) ->
 
 /// Sends one packet with its descriptors.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
-    send_with(socket, packet, fds, SendFlags::NOSIGNAL)
+    loop {
+        // A packet goes as a whole or not at all.
+        match send_with(&socket, packet, fds, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn send_with(

@@ -187,7 +187,12 @@ impl Spawner {
             let exit = (run.pidfd.as_fd(), Event::Exited(index));
             order.into_iter().chain(cord).chain(notice).chain([exit])
         });
-        [(self.control.as_fd(), Event::Control)].into_iter().chain(of_runs)
+        // Runs that end make room for what is ordered.
+        let is_full = self.runs.iter().all(Option::is_some);
+        let some_end = self.runs.iter().flatten().any(|run| run.cord.is_none());
+        let waits = is_full && some_end;
+        let control = (!waits).then_some((self.control.as_fd(), Event::Control));
+        of_runs.chain(control)
     }
 
     /// Takes an order from the control socket and makes its cell. `false` when hotcell has gone.
@@ -331,19 +336,20 @@ impl Spawner {
     fn answer(&mut self, index: usize) {
         let Some(Some(run)) = self.runs.get_mut(index) else { return };
         let Some(listener) = &run.listener else { return };
-        let answered = sys::next_notice(listener).and_then(|notice| {
-            if run.reported == 0 {
-                // While the program still waits, so that it is said before its end is.
-                tell(&run.socket, &Report::Refusing, None);
-            }
-            sys::refuse(listener, notice)?;
-            Ok(notice.number)
-        });
-        match answered {
-            Ok(number) => run.count(number),
+        let notice = match sys::next_notice(listener) {
+            Ok(notice) => notice,
             // The caller died while it waited.
-            Err(Errno::NOENT | Errno::INTR) => {}
-            Err(_) => run.listener = None,
+            Err(Errno::NOENT | Errno::INTR) => return,
+            Err(_) => return run.listener = None,
+        };
+        if run.reported == 0 {
+            // While the program still waits, so that it is said before its end is.
+            tell(&run.socket, &Report::Refusing, None);
+        }
+        let refused = sys::refuse(listener, notice);
+        run.count(notice.number);
+        if !matches!(refused, Ok(()) | Err(Errno::NOENT | Errno::INTR)) {
+            run.listener = None;
         }
     }
 
@@ -398,7 +404,8 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
     };
     run.program = expected.setup.bare.then_some(pidfd);
     // In this order, so that a run that hotcell does not know to be released was not.
-    tell(&run.socket, &Report::Released(seen, micros_since(attest_begun)), None);
+    let released = Report::Released(seen, micros_since(attest_begun));
+    chan::report(&run.socket, &released, None).at(Step::Protocol)?;
     run.say(b"g").at(Step::Protocol)
 }
 

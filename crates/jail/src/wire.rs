@@ -12,7 +12,7 @@ pub const MAX_ENTRIES: usize = 512;
 /// Most strings in `argv`, and in the environment.
 pub const MAX_STRINGS: usize = 2048;
 /// Most things for the working directory in one packet.
-pub const MAX_ITEMS: usize = 128;
+pub const MAX_ITEMS: usize = 32;
 /// Most cgroup hierarchies that a run is attached to.
 pub const MAX_CGROUPS: usize = 8;
 /// Most different blocked system calls that are counted for one run.
@@ -521,6 +521,8 @@ impl<'a> Item<'a> {
 /// A part of what goes into the working directory, before the job.
 #[derive(Debug, Clone)]
 pub struct Supplies<'a> {
+    /// The job comes next. Otherwise the cell says when it has taken this part.
+    pub is_last: bool,
     pub items: Items<'a>,
 }
 
@@ -528,9 +530,10 @@ const SUPPLIES: u8 = 0;
 const JOB: u8 = 1;
 
 impl<'a> Supplies<'a> {
-    pub fn write(items: &[Item<'_>], w: &mut Writer<'_>) {
+    pub fn write(items: &[Item<'_>], is_last: bool, w: &mut Writer<'_>) {
         w.u32(MAGIC);
         w.u8(SUPPLIES);
+        w.u8(is_last.into());
         w.u32(items.len() as u32);
         for item in items {
             item.write(w);
@@ -542,13 +545,14 @@ impl<'a> Supplies<'a> {
         if (r.u32()?, r.u8()?) != (MAGIC, SUPPLIES) {
             return Err(Malformed);
         }
+        let is_last = r.flag()?;
         let left = r.count(MAX_ITEMS)?;
         let items = Items { reader: r.clone(), left };
         for _ in 0..left {
             Item::read(&mut r)?;
         }
         r.end()?;
-        Ok(Supplies { items })
+        Ok(Supplies { is_last, items })
     }
 
     /// How many descriptors must come with it.
@@ -814,6 +818,8 @@ pub enum Report {
     /// From the run's init to hotcell: everything that the program started has ended, and the init
     /// ends now. It is not said when the init itself was killed.
     Ended(Ended),
+    /// From the program's process to hotcell: what came so far is in the working directory.
+    Taken,
     /// A call was refused and counted for the first time: the counts come with [`Report::Gone`].
     Refusing,
     Gone(Gone),
@@ -850,6 +856,7 @@ impl Report {
                 write_optional(ended.written, w);
             }
             Report::Refusing => w.u8(6),
+            Report::Taken => w.u8(8),
             Report::Gone(gone) => {
                 w.u8(7);
                 for blocked in &gone.blocked {
@@ -879,6 +886,7 @@ impl Report {
             5 => Report::Poised { landlock_denied: r.flag()? },
             6 => Report::Refusing,
             7 => Report::Gone(read_gone(&mut r)?),
+            8 => Report::Taken,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -1040,11 +1048,12 @@ mod tests {
                 };
                 Item { path, what }
             }).collect();
-            let packet = packet(|w| Supplies::write(&items, w));
+            let packet = packet(|w| Supplies::write(&items, nanos % 2 == 0, w));
             prop_assert!(!Job::is_one(&packet) && Job::read(&packet).is_err());
             let supplies = Supplies::read(&packet).unwrap();
             prop_assert!(supplies.items.clone().eq(items.iter().copied()));
             prop_assert_eq!(supplies.descriptors(), items.len().div_ceil(3));
+            prop_assert_eq!(supplies.is_last, nanos % 2 == 0);
         }
 
         #[test]

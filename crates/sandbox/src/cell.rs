@@ -83,7 +83,7 @@ impl Cell {
             holes: kind.holes.layers,
         };
         let ordered = base.launcher.order(&order, &fds);
-        ordered.map_err(start::internal("ordering a cell from the launcher"))?;
+        ordered.map_err(|e| Refusal::of_talking("ordering a cell from the launcher", e))?;
         drop(fds);
         Ok(Cell { kind, socket, line, cgroup, places, id })
     }

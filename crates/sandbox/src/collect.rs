@@ -82,6 +82,9 @@ impl Collector<'_> {
             if self.is_full() {
                 return self.skip(prefix, "there is more than can be listed");
             }
+            if Instant::now() > self.bounds.until {
+                return self.skip(prefix, "the run's time was over before it was looked through");
+            }
             let Ok(entry) = entry else {
                 return self.skip(prefix, "cannot be listed to its end");
             };
@@ -99,6 +102,7 @@ impl Collector<'_> {
 
     fn skip(&mut self, path: &[u8], why: &str) {
         let path = if path.is_empty() { b"." } else { path };
+        self.names += path.len();
         self.collected.skipped.push(Skipped { path: shown(path), why: why.into() });
     }
 
@@ -113,7 +117,6 @@ impl Collector<'_> {
         let name_bytes = name.to_bytes();
         let path =
             if prefix.is_empty() { name_bytes.into() } else { [prefix, name_bytes].join(&b'/') };
-        self.names += path.len();
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(errno) => {
@@ -195,6 +198,7 @@ impl Collector<'_> {
             Some(target) => store(target, name, source, executable)?,
             None => copy_and_hash(source, &mut io::sink())?,
         };
+        self.names += path.len();
         self.collected.artifacts.push(Artifact { path: shown(path), bytes, sha256 });
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The launcher's executable, as something that can be executed and that nobody can change.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -67,12 +67,16 @@ fn installed(dir: &Path, bytes: &[u8]) -> io::Result<File> {
 
 /// Beside and then renamed, so that nobody sees half of it.
 fn install(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
-    let beside = dir.join(format!(".launcher-{}", std::process::id()));
-    // Left by a process with this number that was killed.
-    fs::remove_file(&beside).ok();
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o555).open(&beside)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let beside = dir.join(format!(".launcher-{:016x}", u64::from_ne_bytes(random)));
+    DirBuilder::new().recursive(true).create(dir)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&beside)?;
+    // For everybody, whatever root's umask is.
+    let written = fs::set_permissions(dir, Permissions::from_mode(0o755))
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.set_permissions(Permissions::from_mode(0o555)))
+        .and_then(|()| file.sync_all());
     drop(file);
     let placed = written.and_then(|()| fs::rename(&beside, path));
     if placed.is_err() {
@@ -102,8 +106,6 @@ fn checked(path: &Path, bytes: &[u8]) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn kind(found: io::Result<File>) -> Option<io::ErrorKind> {

@@ -142,13 +142,25 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Talking to the launcher failed.
+    pub(crate) fn of_talking(doing: &'static str, error: io::Error) -> Refusal {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let is_lost = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        let source = if is_lost { io::Error::new(error.kind(), Lost) } else { error };
+        Refusal::Internal { doing: doing.into(), source }
+    }
+
     /// Whether the other side went away before it said that the program was let go: it was not.
     pub(crate) fn is_lost(&self) -> bool {
-        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let Refusal::Internal { source, .. } = self else { return false };
-        matches!(source.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+        source.get_ref().is_some_and(|source| source.is::<Lost>())
     }
 }
+
+/// The launcher, or the run's part of it, is not there any more.
+#[derive(Debug, thiserror::Error)]
+#[error("it has ended")]
+struct Lost;
 
 /// What the system said, without the number that only programmers know.
 pub fn cause(error: &io::Error) -> String {

@@ -3,7 +3,7 @@
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use crate::start::next_report;
 const RESIDENT_SINCE: usize = 2;
 /// Most cells that wait for jobs.
 const MOST_SPARES: usize = 8;
+/// Most errands that wait for the thread.
+const MOST_ERRANDS: usize = 256;
 /// How long the init of an ended run may take to be gone.
 const BURIED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -37,13 +39,18 @@ pub(crate) struct Remains {
 impl Drop for Remains {
     fn drop(&mut self) {
         let deadline = Instant::now() + BURIED_WITHIN;
-        // A closed socket says the same as the word.
-        while let Ok((report, _)) = next_report(&self.socket, deadline) {
-            if matches!(report, Report::Gone(_)) {
-                break;
+        let is_gone = loop {
+            match next_report(&self.socket, deadline) {
+                Ok((Report::Gone(_), _)) => break true,
+                Ok(_) => {}
+                // A closed socket says the same as the word.
+                Err(refusal) => break refusal.is_lost(),
             }
-        }
+        };
         if let Some(cgroup) = &self.cgroup {
+            if !is_gone {
+                cgroup.kill().ok();
+            }
             // What cannot be removed is killed when it is dropped, and swept by the next process.
             cgroup.remove().ok();
         }
@@ -62,6 +69,12 @@ impl Spares {
         let mut waiting = self.waiting();
         let place = waiting.iter().position(|cell| cell.kind == kind)?;
         Some(waiting.remove(place))
+    }
+
+    /// Ends all that wait, and tells whether there were any.
+    pub(crate) fn end_all(&self) -> bool {
+        let ended = mem::take(&mut *self.waiting());
+        !ended.is_empty()
     }
 
     pub(crate) fn add(&self, cell: Cell) {
@@ -94,7 +107,8 @@ impl Spares {
 }
 
 /// Sees to what needs not be waited for. In a process that goes on running jobs a thread does it;
-/// otherwise it is left until the end, when launchers and runs end together.
+/// otherwise it is left until the end, when launchers and runs end together. What the first job of a
+/// process leaves is an empty cgroup and an id, until there is a second.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     ground: Arc<Ground>,
@@ -109,7 +123,7 @@ pub(crate) struct Keeper {
 
 #[derive(Debug, Default)]
 struct Desk {
-    thread: Option<(Sender<Errand>, JoinHandle<()>)>,
+    thread: Option<(SyncSender<Errand>, JoinHandle<()>)>,
     /// Left until the end, or until there is a thread.
     remains: Vec<Remains>,
 }
@@ -162,17 +176,21 @@ impl Keeper {
         if desk.thread.is_none() && is_resident && !self.is_closed.load(Ordering::Acquire) {
             desk.thread = self.hire(mem::take(&mut desk.remains));
         }
-        match (&desk.thread, errand) {
-            // It goes only when it is told to.
-            (Some((errands, _)), errand) => drop(errands.send(errand)),
-            (None, Errand::Bury(remains)) => desk.remains.push(remains),
-            (None, Errand::Replenish { .. }) => {}
-        }
+        let Some((errands, _)) = &desk.thread else {
+            if let Errand::Bury(remains) = errand {
+                desk.remains.push(remains);
+            }
+            return;
+        };
+        let errands = errands.clone();
+        drop(desk);
+        // What is too much for the thread is buried here and now, or made by who needs it.
+        drop(errands.try_send(errand));
     }
 
     /// `None` where there can be no more threads.
-    fn hire(&self, remains: Vec<Remains>) -> Option<(Sender<Errand>, JoinHandle<()>)> {
-        let (errands, received) = channel();
+    fn hire(&self, remains: Vec<Remains>) -> Option<(SyncSender<Errand>, JoinHandle<()>)> {
+        let (errands, received) = sync_channel(MOST_ERRANDS);
         let (ground, is_closed) = (Arc::clone(&self.ground), Arc::clone(&self.is_closed));
         let work = move || {
             drop(remains);

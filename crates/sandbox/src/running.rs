@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Ended, Gone, Report, Step};
 use hotcell_types::{
-    BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Stage, Status, Timing, Usage,
+    BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Span, Stage, Status, Timing,
+    Usage,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -172,6 +173,20 @@ impl Shared {
         self.cgroup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The run is over, or is being ended: nothing of it is frozen, and nothing will be, since what is
+    /// frozen does not die.
+    fn close(&self) {
+        let mut pause = self.pause();
+        pause.is_ending = true;
+        let cgroup = self.cgroup();
+        if let (Some(cgroup), Some(since)) = (cgroup.as_ref(), pause.since)
+            && cgroup.thaw().is_ok()
+        {
+            pause.total += since.elapsed();
+            pause.since = None;
+        }
+    }
+
     /// Ends and removes what is left of a run that could not be followed to its end.
     fn abandon(&self) {
         if let Some(cgroup) = self.cgroup().take() {
@@ -218,6 +233,8 @@ impl Running {
         // Held from here on, so that nobody can put another in its place.
         let outputs = outputs.map(open_outputs).transpose()?;
         let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
+        // Its init may still be on its way out.
+        self.shared.close();
         self.drain(sink);
         let collecting =
             |source| Refusal::Internal { doing: "collecting the run's files".into(), source };
@@ -366,18 +383,10 @@ impl Running {
     fn kill(&self) {
         // Any word on the socket means the end. If the launcher is gone, so is the run.
         rustix::io::write(&self.socket, b"k").ok();
-        let mut pause = self.shared.pause();
-        pause.is_ending = true;
-        let cgroup = self.shared.cgroup();
-        let Some(cgroup) = cgroup.as_ref() else { return };
-        cgroup.hurry();
-        // What is frozen dies only once it is thawed.
-        if let Some(since) = pause.since
-            && cgroup.thaw().is_ok()
-        {
-            pause.total += since.elapsed();
-            pause.since = None;
+        if let Some(cgroup) = self.shared.cgroup().as_ref() {
+            cgroup.hurry();
         }
+        self.shared.close();
     }
 
     /// Takes what is said, and tells the end when it has come.
@@ -394,7 +403,11 @@ impl Running {
         let mut has_news = ready.socket || (ready.line && is_readable(&self.socket));
         let mut gone = None;
         while has_news && gone.is_none() {
-            gone = self.hear_the_spawner(deadline)?;
+            gone = match self.hear_the_spawner(deadline) {
+                // The launcher was killed; how the program ended is known all the same.
+                Err(refusal) if refusal.is_lost() && self.ended.is_some() => Some(Gone::default()),
+                other => other?,
+            };
             has_news = is_readable(&self.socket);
         }
         if gone.is_some() {
@@ -491,7 +504,9 @@ impl Running {
         let oom_kills = stats.oom_kills.unwrap_or(0);
         let cpu_us = stats.cpu_us.unwrap_or(end.ended.cpu_micros);
         let spent = Duration::from_micros(cpu_us);
-        let is_spent = self.limits.cpu_time.is_some_and(|most| spent >= most.duration());
+        // The kernel's limit is measured in its ticks, which may be a good part of a second off.
+        let near = |most: Span| most.duration() - most.duration() / 4;
+        let is_spent = self.limits.cpu_time.is_some_and(|most| spent >= near(most));
         let (status, limit) = verdict(end.cause, exit, oom_kills, is_spent);
         let mut limits_hit = full;
         if oom_kills > 0 {
@@ -603,8 +618,10 @@ fn verdict(
             Cause::Timeout => (Status::Timeout, Some(Limit::Timeout)),
             Cause::CpuTime => (Status::Limit, Some(Limit::CpuTime)),
         },
-        // The kernel sends it at the limit, and any program can send it to itself.
-        (_, Some(Exit::Signal(SIGXCPU))) if is_cpu_spent => (Status::Limit, Some(Limit::CpuTime)),
+        // Without a cgroup the kernel sends them at the limit; any program can send them to itself.
+        (None, Some(Exit::Signal(SIGXCPU | SIGKILL))) if is_cpu_spent && oom_kills == 0 => {
+            (Status::Limit, Some(Limit::CpuTime))
+        }
         (_, Some(Exit::Signal(SIGXFSZ))) => (Status::Limit, Some(Limit::FileSize)),
         (None, Some(Exit::Signal(_))) if oom_kills > 0 => (Status::Oom, Some(Limit::Memory)),
         (_, Some(Exit::Signal(_)) | None) => (Status::Killed, None),
@@ -644,7 +661,7 @@ mod tests {
             (None, Some(Exit::Code(1)), 2, (Status::Oom, Some(Limit::Memory))),
             (None, Some(Exit::Signal(9)), 1, (Status::Oom, Some(Limit::Memory))),
             (None, Some(Exit::Signal(11)), 0, (Status::Killed, None)),
-            (None, Some(Exit::Signal(24)), 0, (Status::Limit, Some(Limit::CpuTime))),
+            (None, Some(Exit::Signal(24)), 0, (Status::Killed, None)),
             (None, Some(Exit::Signal(25)), 0, (Status::Limit, Some(Limit::FileSize))),
             (None, None, 0, (Status::Killed, None)),
             (None, None, 1, (Status::Oom, Some(Limit::Memory))),
@@ -656,9 +673,11 @@ mod tests {
             (Some(CpuTime), None, 0, (Status::Limit, Some(Limit::CpuTime))),
             (Some(Cancelled), None, 1, (Status::Cancelled, None)),
         ] {
-            assert_eq!(verdict(cause, exit, oom, true), expected, "{cause:?} {exit:?} {oom}");
+            assert_eq!(verdict(cause, exit, oom, false), expected, "{cause:?} {exit:?} {oom}");
         }
-        let by_itself = verdict(None, Some(Exit::Signal(24)), 0, false);
-        assert_eq!(by_itself, (Status::Killed, None));
+        for signal in [9, 24] {
+            let at_the_limit = verdict(None, Some(Exit::Signal(signal)), 0, true);
+            assert_eq!(at_the_limit, (Status::Limit, Some(Limit::CpuTime)));
+        }
     }
 }

@@ -59,6 +59,14 @@ pub(crate) struct Given {
 
 /// Builds the jail around a job, or takes one that waits, and lets the program go.
 pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    match give_a_cell(parts, job) {
+        // Cells that wait for jobs of another kind take the room of one that is there.
+        Err(Refusal::Busy { .. }) if parts.base.spares.end_all() => give_a_cell(parts, job),
+        other => other,
+    }
+}
+
+fn give_a_cell(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     let kind = Kind::of(job);
     if let Some(cell) = parts.base.spares.take(kind) {
         match give_to(cell, parts, job) {
@@ -83,8 +91,7 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     }
     drop(pipes.theirs);
     let ready = parts.base.launcher.ready().map_err(|_| {
-        let source = io::Error::new(io::ErrorKind::BrokenPipe, "it did not come up");
-        internal("waiting for the launcher")(source)
+        Refusal::of_talking("waiting for the launcher", io::ErrorKind::BrokenPipe.into())
     })?;
     let built = await_release(&cell, parts, job, &placed, given)?;
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
@@ -158,7 +165,7 @@ fn send(cell: &Cell, job: &Job, pipes: &Pipes) -> Result<(), Refusal> {
     }
     let fds: Vec<_> = pipes.theirs.iter().map(AsFd::as_fd).collect();
     let sent = chan::send(&cell.line, packet, &fds);
-    sent.map_err(|errno| internal("handing the job to its cell")(errno.into()))
+    sent.map_err(|errno| Refusal::of_talking("handing the job to its cell", errno.into()))
 }
 
 fn too_large() -> Refusal {
@@ -252,10 +259,10 @@ pub(crate) fn next_report(
     }
     let mut buffer = [0; chan::MAX_REPORT];
     let mut received = chan::receive(socket, &mut buffer)
-        .map_err(|errno| internal("hearing from the launcher")(errno.into()))?;
+        .map_err(|errno| Refusal::of_talking("hearing from the launcher", errno.into()))?;
     if received.length == 0 {
-        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended");
-        return Err(internal("hearing from the launcher")(source));
+        let source = io::ErrorKind::UnexpectedEof.into();
+        return Err(Refusal::of_talking("hearing from the launcher", source));
     }
     let packet = buffer.get(..received.length).unwrap_or_default();
     let report = Report::read(packet).map_err(|_| nonsense())?;
@@ -301,8 +308,11 @@ pub(crate) fn not_runnable(program: &Path, failed: Failed) -> Refusal {
 fn input_refusal(errno: Errno, name: &str, job: &Job) -> Refusal {
     let (why, fix) = match errno {
         Errno::NOSPC => (
-            format!("it does not fit into the run's {} of disk", job.limits.disk),
-            "give more with `--disk` (files count as memory: `--mem`)",
+            format!(
+                "it does not fit into the run's {} of disk, or is more than {} files",
+                job.limits.disk, job.limits.files
+            ),
+            "give more with `--disk` (files count as memory: `--mem`) or `--files`",
         ),
         Errno::DQUOT => ("there are too many files".into(), "give more with `--files`"),
         Errno::EXIST => ("the same name is given twice".into(), "rename one of them"),

@@ -4,17 +4,22 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
+use std::iter::Peekable;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
 
 use hotcell_jail::chan;
-use hotcell_jail::wire::{self, Content, MAX_ITEMS, MAX_PACKET, Moment, Supplies, Writer};
+use hotcell_jail::wire::{self, Content, MAX_ITEMS, MAX_PACKET, Moment, Report, Supplies, Writer};
 
 use crate::cell::Cell;
 use crate::job::{Item, What};
-use crate::start::internal;
+use crate::start::{internal, next_report};
 use crate::{Input, Job, Refusal};
+
+/// How long a cell may take for one packet.
+const TAKEN_WITHIN: Duration = Duration::from_secs(20);
 
 /// Most files that are given by name.
 const MAX_INPUTS: usize = 128;
@@ -44,6 +49,19 @@ impl Placed {
         self.paths.get(index).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
+    /// A path is relative, in normal form, and lies in a directory that came before it.
+    fn check(&self, item: &Item) -> Result<(), Refusal> {
+        let path = item.path.to_bytes();
+        let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
+        let parent = path.iter().rposition(|&byte| byte == b'/').and_then(|end| path.get(..end));
+        let parent = parent.map(|parent| CString::new(parent).unwrap_or_default());
+        let is_there = |parent: CString| self.get(&parent) == Some(&Thing::Directory);
+        if path.split(|&byte| byte == b'/').all(is_plain) && parent.is_none_or(is_there) {
+            return Ok(());
+        }
+        Err(invalid(&item.path, "it does not lie in a directory of the working copy"))
+    }
+
     fn add(&mut self, item: &Item, content: Option<Content>) {
         let thing = match (&item.what, content) {
             (What::Directory, _) => Thing::Directory,
@@ -65,19 +83,53 @@ pub(crate) fn send(cell: &Cell, job: &Job, placed: &mut Placed) -> Result<(), Re
     let copies = job.working_copy.iter().flat_map(|copy| copy.items());
     let mut items = inputs.chain(copies).peekable();
     while items.peek().is_some() {
-        let batch: io::Result<Vec<Item>> = items.by_ref().take(MAX_ITEMS).collect();
-        let batch = batch.map_err(internal("reading the working copy"))?;
-        let contents: Result<Vec<_>, _> = batch.iter().map(content).collect();
-        let contents = contents?;
-        for (item, content) in batch.iter().zip(&contents) {
-            placed.add(item, *content);
+        let batch = next_batch(&mut items).map_err(internal("reading the working copy"))?;
+        let mut contents = Vec::with_capacity(batch.len());
+        for item in &batch {
+            placed.check(item)?;
+            let content = content(item)?;
+            placed.add(item, content);
+            contents.push(content);
         }
-        hand(cell, &batch, &contents)?;
+        let is_last = items.peek().is_none();
+        hand(cell, &batch, &contents, is_last)?;
+        if !is_last {
+            await_taken(cell)?;
+        }
     }
     Ok(())
 }
 
-fn hand(cell: &Cell, batch: &[Item], contents: &[Option<Content>]) -> Result<(), Refusal> {
+/// As much as fits into one packet.
+fn next_batch(
+    items: &mut Peekable<impl Iterator<Item = io::Result<Item>>>,
+) -> io::Result<Vec<Item>> {
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    while batch.len() < MAX_ITEMS && bytes < MAX_PACKET / 2 {
+        let Some(item) = items.next().transpose()? else { break };
+        let target = if let What::Link(target) = &item.what { target.count_bytes() } else { 0 };
+        bytes += item.path.count_bytes() + target;
+        batch.push(item);
+    }
+    Ok(batch)
+}
+
+/// Files are charged to the run while they are copied, and descriptors in flight to this user: no more
+/// are sent than the cell has taken.
+fn await_taken(cell: &Cell) -> Result<(), Refusal> {
+    match next_report(&cell.line, Instant::now() + TAKEN_WITHIN)?.0 {
+        Report::Taken => Ok(()),
+        _ => Err(internal("filling the working directory")(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+fn hand(
+    cell: &Cell,
+    batch: &[Item],
+    contents: &[Option<Content>],
+    is_last: bool,
+) -> Result<(), Refusal> {
     let described = batch.iter().zip(contents).map(|(item, content)| {
         let what = match (&item.what, content) {
             (What::Link(target), _) => wire::What::Link(target),
@@ -89,7 +141,7 @@ fn hand(cell: &Cell, batch: &[Item], contents: &[Option<Content>]) -> Result<(),
     let described: Vec<_> = described.collect();
     let mut buffer = vec![0; MAX_PACKET];
     let mut writer = Writer::new(&mut buffer);
-    Supplies::write(&described, &mut writer);
+    Supplies::write(&described, is_last, &mut writer);
     let packet = writer.finish().map_err(|_| Refusal::Invalid {
         what: "the working copy".into(),
         why: "its paths are too long".into(),
@@ -97,7 +149,7 @@ fn hand(cell: &Cell, batch: &[Item], contents: &[Option<Content>]) -> Result<(),
     })?;
     let fds: Vec<BorrowedFd<'_>> = batch.iter().filter_map(file).map(AsFd::as_fd).collect();
     let sent = chan::send(&cell.line, packet, &fds);
-    sent.map_err(|errno| internal("filling the working directory")(errno.into()))
+    sent.map_err(|errno| Refusal::of_talking("filling the working directory", errno.into()))
 }
 
 fn file(item: &Item) -> Option<&File> {
