@@ -7,10 +7,12 @@ mod fault;
 pub mod json;
 mod name;
 mod place;
+mod schema;
 mod text;
 
 pub use canonical::Digest;
 pub use fault::Fault;
 pub use name::{BadToolName, BadVersion, BadVersionReq, ToolName, Version, VersionReq};
 pub use place::WORKSPACE;
+pub use schema::{Mark, Schema};
 pub use text::{BadText, Description, Label, Title};
