@@ -1,10 +1,8 @@
 //! How a tool is called: its name, its version, and which versions a caller accepts.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{as_text, shown};

@@ -3,6 +3,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::schema::Mark;
+
 /// Where a run sees its workspace. Absolute paths below it are the same as relative ones.
 pub const WORKSPACE: &str = "/work";
 /// Most bytes of a path, and of one of its parts, as the kernel has them.
@@ -23,24 +25,48 @@ pub(crate) enum BadPlace {
     Empty,
     #[error("it has control characters")]
     Control,
-    #[error("it is too long: at most {0}")]
+    #[error("it has more than {0} bytes")]
     Long(usize),
-    #[error("it goes up with `..`: name the file from the workspace's root")]
+    #[error("it goes up with `..`")]
     Up,
-    #[error("it lies outside of the workspace: write it relative to the workspace's root")]
+    #[error("it lies outside of the workspace")]
     Outside,
-    #[error(
-        "it is not a host's name or an address: letters, digits, `-` and `.` of ASCII, no port"
-    )]
+    #[error("it is not the name of a host, or its address")]
     Host,
-    #[error("it is not a method: one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")]
+    #[error("there is no such method")]
     Method,
-    #[error("it is not a URL: http:// or https://, a host, a path in plain ASCII")]
+    #[error("it is not an address of the web")]
     Url,
-    #[error("it names a user: credentials do not belong into a URL")]
+    #[error("it names a user")]
     User,
-    #[error("its path has `.` or `..`, or bytes that not everybody reads alike")]
+    #[error("its path has `.`, `..`, `//`, or escapes that not everybody reads alike")]
     UrlPath,
+}
+
+impl BadPlace {
+    pub(crate) fn fix(&self) -> &'static str {
+        match self {
+            BadPlace::Empty => "name it",
+            BadPlace::Control | BadPlace::Long(_) => "choose another",
+            BadPlace::Up | BadPlace::Outside => "write it relative to the workspace's root",
+            BadPlace::Host => "letters, digits, `-` and `.` of ASCII, and no port",
+            BadPlace::Method => "GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS",
+            BadPlace::Url => "http:// or https://, a host, and a path in plain ASCII",
+            BadPlace::User => "leave credentials out",
+            BadPlace::UrlPath => "write the path as it is meant",
+        }
+    }
+}
+
+/// The one spelling of an argument of this kind. What is secret has none.
+pub(crate) fn spell(mark: Mark, text: &str) -> Result<String, BadPlace> {
+    match mark {
+        Mark::Path => path(text),
+        Mark::Host => host(text),
+        Mark::Method => method(text),
+        Mark::Url => url(text),
+        Mark::Secret => Ok(text.to_owned()),
+    }
 }
 
 /// A path below the workspace's root: no `.`, no `..`, no empty parts; the root itself is `.`.

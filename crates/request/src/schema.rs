@@ -14,6 +14,7 @@ use crate::json::{self, Bounds};
 use crate::text::shown;
 
 pub use walk::Mark;
+pub(crate) use words::SECRET;
 
 /// A JSON Schema of draft 7, 2019-09 or 2020-12 that refers only to itself.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Schema {
 }
 
 /// Most bytes of a schema in canonical form.
-pub const BYTES_MOST: usize = 256 << 10;
+const BYTES_MOST: usize = 256 << 10;
 /// Most patterns in a schema, and most bytes that one of them becomes when it is compiled.
 const PATTERNS_MOST: usize = 256;
 const PATTERN_BYTES_MOST: usize = 256 << 10;

@@ -1,10 +1,8 @@
 //! Text that people and models read to decide something. It has no characters that are there and not
 //! seen: what a person approves is what a model reads.
 
-use std::borrow::Cow;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -99,6 +97,7 @@ impl FromStr for Label {
     }
 }
 
+/// A type that is text in JSON, read by its `FromStr` and written by its `Display`.
 macro_rules! as_text {
     ($name:ident, $error:ident, $schema:tt) => {
         impl TryFrom<String> for $name {
@@ -115,13 +114,13 @@ macro_rules! as_text {
             }
         }
 
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($name).into()
             }
 
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
             }
         }
     };
@@ -137,6 +136,8 @@ macro_rules! shows_itself {
         }
     )+};
 }
+
+pub(crate) use shows_itself;
 
 shows_itself!(Title, Description, Label);
 as_text!(Title, BadText, { "type": "string", "minLength": 1, "maxLength": Title::MAX });

@@ -192,7 +192,7 @@ fn unknown_mark(value: &Value, at: &str) -> Fault {
 fn used(root: &Value) -> Result<BTreeSet<usize>, Fault> {
     let mut used = BTreeSet::from([address(root)]);
     let mut waiting = vec![root];
-    let mut budget = walk::Budget::new();
+    let mut budget = walk::Budget::for_a_schema();
     while let Some(schema) = waiting.pop() {
         // With a value that has no parts, only what speaks of the same value is followed.
         walk::walk_within(&mut budget, root, schema, &Value::Null)?;

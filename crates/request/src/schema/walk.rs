@@ -12,7 +12,9 @@ use crate::fault::{Fault, push_key};
 /// The annotation.
 pub(crate) const MARK: &str = "x-hotcell";
 /// Most schemas that a value is held against, counting each for each part of the value.
-const STEPS_MOST: usize = 10_000_000;
+const STEPS_MOST: usize = 5_000_000;
+/// Most schemas that speak of the same value, for all schemas of a document together.
+const SAME_MOST: usize = 500_000;
 /// Most schemas around a schema on the way to it, references counted.
 const DEPTH_MOST: usize = 400;
 
@@ -61,16 +63,21 @@ pub(super) struct Walked {
 /// What may still be looked at.
 pub(super) struct Budget {
     steps: usize,
+    most: usize,
 }
 
 impl Budget {
-    pub(super) fn new() -> Budget {
-        Budget { steps: 0 }
+    fn for_a_value() -> Budget {
+        Budget { steps: 0, most: STEPS_MOST }
+    }
+
+    pub(super) fn for_a_schema() -> Budget {
+        Budget { steps: 0, most: SAME_MOST }
     }
 
     fn spend(&mut self, steps: usize, depth: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(steps);
-        if self.steps <= STEPS_MOST && depth <= DEPTH_MOST {
+        if self.steps <= self.most && depth <= DEPTH_MOST {
             return Ok(());
         }
         Err(Fault::new(
@@ -83,7 +90,7 @@ impl Budget {
 }
 
 pub(super) fn walk(root: &Value, value: &Value) -> Result<Walked, Fault> {
-    let mut budget = Budget::new();
+    let mut budget = Budget::for_a_value();
     let marks = walk_within(&mut budget, root, root, value)?;
     Ok(Walked { marks, steps: budget.steps })
 }
@@ -191,7 +198,7 @@ pub(super) fn fill(root: &Value, value: &mut Value) -> Result<(), Fault> {
 
 /// The same for a schema inside of `root`.
 pub(super) fn fill_within(root: &Value, schema: &Value, value: &mut Value) -> Result<(), Fault> {
-    Fill { budget: Budget::new(), root }.fill(vec![schema], value, 0)
+    Fill { budget: Budget::for_a_value(), root }.fill(vec![schema], value, 0)
 }
 
 struct Fill<'s> {

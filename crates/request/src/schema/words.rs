@@ -52,16 +52,26 @@ fn missing(at: &str, property: &Value) -> Fault {
     Fault::new(&at, what, "the schema requires it", "give it")
 }
 
-/// Of the forms that a value can have, the one it comes closest to: whose faults lie deepest inside.
+/// Of the forms that a value can have, the one it comes closest to: the only one of its type, or that
+/// whose faults lie deepest inside.
 fn nearest<'e>(
     at: &str,
     context: &'e [Vec<ValidationError<'static>>],
 ) -> Option<&'e [ValidationError<'static>]> {
+    let mut of_its_type =
+        context.iter().filter(|errors| !errors.iter().any(|e| is_other_type(at, e)));
+    if let (Some(only), None) = (of_its_type.next(), of_its_type.next()) {
+        return Some(only);
+    }
     let depth = |errors: &Vec<ValidationError<'_>>| {
         errors.iter().map(|e| place(e).matches('/').count()).min().unwrap_or_default()
     };
     let best = context.iter().max_by_key(|errors| depth(errors))?;
     (depth(best) > at.matches('/').count()).then_some(best)
+}
+
+fn is_other_type(at: &str, error: &ValidationError<'_>) -> bool {
+    matches!(error.kind(), Kind::Type { .. }) && error.instance_path().as_str() == at
 }
 
 /// The place of what is wrong: for what is missing, one below.
