@@ -14,10 +14,13 @@ mod schema;
 mod settle;
 mod text;
 mod tool;
+mod typed;
 mod units;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+
+pub use hotcell_types::Effect;
+pub use serde_json::Value;
 
 pub use call::{Call, CallError};
 pub use canonical::{BadDigest, Digest};
@@ -32,6 +35,41 @@ pub use tool::{
     BadPattern, Cache, Example, HostPattern, Overrides, PathPattern, Permissions, Rate,
     TemplateName, Tool,
 };
+pub use typed::{Spec, ToolError, TypedTool, typed_call};
+
+/// Makes a tool of a function that takes one struct and returns a result.
+///
+/// The function stays as it is. Beside it there is a value named after it that implements [`TypedTool`];
+/// the doc comment is the tool's description, and the schemas follow from the types.
+///
+/// ```
+/// use hotcell_request::{Registry, ToolError, TypedTool, tool};
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Add {
+///     a: f64,
+///     b: f64,
+/// }
+///
+/// /// Adds two numbers.
+/// #[tool(name = "math.add", version = "1.0.0", category = "math", effects(pure))]
+/// fn add(input: Add) -> Result<f64, ToolError> {
+///     Ok(input.a + input.b)
+/// }
+///
+/// let registry = Registry::new();
+/// registry.register(AddTool.tool()?)?;
+/// assert_eq!(AddTool.call(serde_json::json!({"a": 1, "b": 2}))?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// `name`, `version` and `effects(...)` are needed. There are also `title`, `category`, `operation`,
+/// `template`, `timeout`, `memory`, `retries`, `tags(...)`, `hosts(...)` and `paths(...)`, with the
+/// meaning that they have in a [`Tool`]; the rest of it can be set on the value. A field of the struct
+/// is marked with `#[schemars(extend("x-hotcell" = "path"))]`.
+pub use hotcell_request_macros::tool;
 
 /// Reads one of our documents. Its schema goes first, since that knows the places of what is wrong.
 fn read_as<T: DeserializeOwned>(

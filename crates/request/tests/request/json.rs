@@ -243,7 +243,7 @@ fn respelled(value: &Value, seed: u64, out: &mut String) {
         }
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            if seed % 2 == 0 {
+            if seed.is_multiple_of(2) {
                 members.reverse();
             }
             out.push('{');

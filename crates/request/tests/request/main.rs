@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,
@@ -14,6 +13,7 @@ mod json;
 mod registry;
 mod schema;
 mod tool;
+mod typed;
 
 use hotcell_request::Tool;
 use serde_json::{Value, json};
