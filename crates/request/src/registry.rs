@@ -234,7 +234,7 @@ impl Tools {
         let words = words_of(&words.chars().take(SEARCH_MOST).collect::<String>());
         let mut found: Vec<(usize, usize, &Listed)> = Vec::new();
         for listed in self.iter() {
-            let scores: Vec<usize> = words.iter().map(|w| score(listed.tool.tool(), w)).collect();
+            let scores = scores(listed.tool.tool(), &words);
             let fitting = scores.iter().filter(|score| **score > 0).count();
             if fitting > 0 {
                 found.push((fitting, scores.iter().sum(), listed));
@@ -323,27 +323,29 @@ fn words_of(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// How well a word fits a tool: where it is found counts, and whether as a whole word.
-fn score(tool: &Tool, word: &str) -> usize {
-    let title = tool.title.as_ref().map(|t| t.as_str()).unwrap_or_default();
-    let labels = tool.tags.iter().chain(&tool.category).map(Label::as_str);
-    let labels = labels.collect::<Vec<_>>().join(" ");
+/// How well each word fits a tool: where it is found counts, and whether as a whole word.
+fn scores(tool: &Tool, words: &[String]) -> Vec<usize> {
+    let title = tool.title.as_ref().map(|title| title.as_str()).unwrap_or_default();
+    let labels: Vec<&str> = tool.tags.iter().chain(&tool.category).map(Label::as_str).collect();
     let places = [
-        (tool.name.to_string(), 8),
-        (labels, 6),
-        (title.to_owned(), 4),
-        (tool.description.as_str().to_owned(), 2),
+        (words_of(&tool.name.to_string()), 8),
+        (words_of(&labels.join(" ")), 6),
+        (words_of(title), 4),
+        (words_of(tool.description.as_str()), 2),
     ];
-    let mut sum = 0;
-    for (text, weight) in places {
-        let words = words_of(&text);
-        if words.iter().any(|w| w == word) {
-            sum += weight;
-        } else if words.iter().any(|w| w.starts_with(word)) {
-            sum += weight / 2;
-        }
-    }
-    sum
+    let score = |word: &String| {
+        let fits = places.iter().map(|(there, weight)| {
+            if there.contains(word) {
+                *weight
+            } else if there.iter().any(|longer| longer.starts_with(word)) {
+                weight / 2
+            } else {
+                0
+            }
+        });
+        fits.sum()
+    };
+    words.iter().map(score).collect()
 }
 
 impl LookupError {

@@ -29,7 +29,7 @@ const BYTES_MOST: usize = 256 << 10;
 const PATTERNS_MOST: usize = 256;
 const PATTERN_BYTES_MOST: usize = 256 << 10;
 /// Most faults that are told at a time.
-const FAULTS_MOST: usize = 20;
+pub(crate) const FAULTS_MOST: usize = 20;
 /// Above so many steps only the first fault is looked for: the library collects all before it gives one.
 const STEPS_FOR_ALL_FAULTS: usize = 100_000;
 
@@ -96,7 +96,7 @@ impl Schema {
         let decides = ["additionalProperties", "unevaluatedProperties"];
         if !decides.iter().any(|key| members.contains_key(*key)) {
             // Draft 7 has no better word, and what it refuses too much shows in the tool's examples.
-            let combined = ["allOf", "anyOf", "oneOf", "$ref", "if"];
+            let combined = ["allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas"];
             let is_combined = combined.iter().any(|key| members.contains_key(*key));
             let is_old = matches!(draft(source), Ok(Draft::Draft7));
             let key = if is_combined && !is_old { decides[1] } else { decides[0] };

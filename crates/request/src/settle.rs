@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::fault::Fault;
 use crate::json::{self, Bounds};
 use crate::place;
-use crate::schema::{Mark, SECRET, Schema};
+use crate::schema::{FAULTS_MOST, Mark, SECRET, Schema};
 use crate::text::shown;
 
 /// Places in the arguments, in order.
@@ -13,43 +13,59 @@ pub(crate) type Marks = Vec<(String, Mark)>;
 
 /// Puts in defaults, spells places in their one way, and checks the result, which is what is executed.
 pub(crate) fn settle(schema: &Schema, mut args: Value) -> Result<(Value, Marks), Vec<Fault>> {
-    schema.fill(&mut args).map_err(|fault| vec![fault])?;
-    let marks = schema.marks(&args).map_err(|fault| vec![fault])?;
-    let misplaced = spell(&mut args, &marks);
+    let one = |fault| vec![fault];
+    schema.fill(&mut args).map_err(one)?;
+    // Defaults can make it larger than what was read.
+    let mut args = json::adopt(args, &Bounds::CALL).map_err(one)?;
+    let marks = schema.marks(&args).map_err(one)?;
+    let misspelled = spell(&mut args, &marks);
     let mut faults = schema.validate(&args).err().unwrap_or_default();
     let known: Vec<String> = faults.iter().map(|fault| fault.at().to_owned()).collect();
-    faults.extend(misplaced.into_iter().filter(|fault| !known.iter().any(|at| at == fault.at())));
-    // Defaults can make it larger than what was read.
-    let args = json::adopt(args, &Bounds::CALL).map_err(|fault| vec![fault])?;
+    faults.extend(misspelled.into_iter().filter(|fault| !known.iter().any(|at| at == fault.at())));
+    faults.truncate(FAULTS_MOST);
     if faults.is_empty() { Ok((args, marks)) } else { Err(faults) }
 }
 
-/// Spells each place in its one way.
-fn spell(args: &mut Value, marks: &[(String, Mark)]) -> Vec<Fault> {
+/// Spells each place in its one way, and stops at as many faults as are told.
+fn spell(args: &mut Value, marks: &Marks) -> Vec<Fault> {
     let mut faults = Vec::new();
-    let secret = |at: &str| marks.iter().any(|(place, mark)| place == at && *mark == Mark::Secret);
-    let mut last: Option<(&str, Mark)> = None;
-    for (at, mark) in marks.iter().filter(|(_, mark)| *mark != Mark::Secret) {
-        let twice = last.filter(|(place, _)| place == at);
-        last = Some((at, *mark));
+    // The marks of one place stand together.
+    for of_place in marks.chunk_by(|one, next| one.0 == next.0) {
+        let Some((at, _)) = of_place.first() else { continue };
         let Some(value) = args.pointer_mut(at) else { continue };
-        let text = value.as_str().map(str::to_owned);
-        let shown = if secret(at) { SECRET.into() } else { shown(&value.to_string(), 80) };
-        let what = format!("{shown} is not a {}", mark.name());
-        match (text, twice) {
-            (_, Some((_, other))) => faults.push(Fault::new(
-                at,
-                format!("this is marked as a {} and as a {}", other.name(), mark.name()),
-                "it could not be judged as both",
-                "have the tool take two arguments",
-            )),
-            (None, _) if value.is_null() => {}
-            (None, _) => faults.push(Fault::new(at, what, "it is not text", "send text")),
-            (Some(text), None) => match place::spell(*mark, &text) {
-                Ok(spelled) => *value = spelled.into(),
-                Err(bad) => faults.push(Fault::new(at, what, bad.to_string(), bad.fix())),
-            },
+        let kinds: Vec<Mark> = of_place.iter().map(|(_, mark)| *mark).collect();
+        faults.extend(spell_one(at, value, &kinds));
+        if faults.len() >= FAULTS_MOST {
+            break;
         }
     }
     faults
+}
+
+fn spell_one(at: &str, value: &mut Value, marks: &[Mark]) -> Option<Fault> {
+    let mut kinds = marks.iter().filter(|mark| **mark != Mark::Secret);
+    let kind = kinds.next()?;
+    if let Some(other) = kinds.next() {
+        return Some(Fault::new(
+            at,
+            format!("this is marked as a {} and as a {}", kind.name(), other.name()),
+            "it could not be judged as both",
+            "have the tool take two arguments",
+        ));
+    }
+    let what = |value: &Value| match marks.contains(&Mark::Secret) {
+        true => format!("{SECRET} is not a {}", kind.name()),
+        false => format!("{} is not a {}", shown(&value.to_string(), 80), kind.name()),
+    };
+    match value {
+        Value::Null => None,
+        Value::String(text) => match place::spell(*kind, text) {
+            Ok(spelled) => {
+                *text = spelled;
+                None
+            }
+            Err(bad) => Some(Fault::new(at, what(value), bad.to_string(), bad.fix())),
+        },
+        other => Some(Fault::new(at, what(other), "it is not text", "send text")),
+    }
 }

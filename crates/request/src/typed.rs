@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fault::Fault;
-use crate::text::shown;
 use crate::tool::Tool;
 
 /// A tool that is a function. `#[tool]` makes one.
@@ -95,12 +94,13 @@ where
     I: DeserializeOwned,
     O: Serialize,
 {
-    let input = serde_json::from_value(arguments).map_err(|error| {
-        let why = shown(&error.to_string(), 300);
+    // What serde says would show values, and some are secret.
+    let input = serde_json::from_value(arguments).map_err(|_| {
+        let why = "they are not of the type that the function takes";
         ToolError::new("the arguments cannot be read", why, "send them as the tool's schema says")
     })?;
-    serde_json::to_value(function(input)?).map_err(|error| {
-        let why = shown(&error.to_string(), 300);
+    serde_json::to_value(function(input)?).map_err(|_| {
+        let why = "it has something that JSON does not have";
         ToolError::new("the result cannot be written", why, "report it: the tool is broken")
     })
 }

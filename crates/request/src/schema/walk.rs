@@ -15,6 +15,8 @@ pub(crate) const MARK: &str = "x-hotcell";
 const STEPS_MOST: usize = 5_000_000;
 /// Most schemas that speak of the same value, for all schemas of a document together.
 const SAME_MOST: usize = 500_000;
+/// So many bytes of text in a default count as a step.
+const STEP_BYTES: usize = 16;
 /// Most schemas around a schema on the way to it, references counted.
 const DEPTH_MOST: usize = 400;
 
@@ -229,6 +231,8 @@ impl<'s> Fill<'s> {
                     if let Some(default) = self.default_of(part)
                         && !members.contains_key(name)
                     {
+                        // Many small values with a large default each would take all memory.
+                        self.budget.spend(weight(default), depth)?;
                         members.insert(name.clone(), default.clone());
                     }
                 }
@@ -273,6 +277,20 @@ impl<'s> Fill<'s> {
 
     fn target(&self, reference: Option<&Value>) -> Option<&'s Value> {
         resolve(self.root, reference?.as_str()?)
+    }
+}
+
+/// How many steps a value counts for when it is copied.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 1 + text.len() / STEP_BYTES,
+        Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Value::Object(members) => {
+            let weigh =
+                |(key, member): (&String, &Value)| 1 + key.len() / STEP_BYTES + weight(member);
+            1 + members.iter().map(weigh).sum::<usize>()
+        }
+        _ => 1,
     }
 }
 

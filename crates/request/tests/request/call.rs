@@ -279,6 +279,38 @@ fn a_call_does_not_wait_for_itself() {
 }
 
 #[test]
+fn tool_19_the_edges_of_a_schema_are_edges() {
+    for (args, at) in [
+        (json!({"key": "x".repeat(10_000_000)}), "/key"),
+        (json!({"method": "Get\0"}), "/method"),
+        (json!({"method": "gEt "}), "/method"),
+        (json!({"host": "\0"}), "/host"),
+        (json!({"__proto__": {}}), "/__proto__"),
+        (json!({"Key": "x"}), "/Key"),
+        (json!({"headers": [{"name": false}]}), "/headers/0/name"),
+    ] {
+        let faults = call("web.fetch", args).expect_err(at).faults();
+        assert_eq!(places(&faults), [at]);
+        assert!(faults[0].to_string().len() < 200, "{}", faults[0]);
+    }
+    for number in ["NaN", "1e999", "9223372036854775808", "-0.5", "10"] {
+        let bytes = format!(r#"{{"from": "a", "size": {number}}}"#).into_bytes();
+        let request = Request::new("fs.copy".parse().unwrap(), Arguments::Bytes(bytes));
+        let faults = Call::new(request, caller(), id(1), &registry()).expect_err(number).faults();
+        assert_eq!(places(&faults), ["/size"], "{number}");
+    }
+}
+
+#[test]
+fn many_places_are_spelled_in_good_time() {
+    let many = |name: &str| json!({"from": "a", "to": vec![name; 100_000]});
+    let start = Instant::now();
+    assert_eq!(call("fs.copy", many("./a")).unwrap().paths().len(), 100_002);
+    assert_eq!(call("fs.copy", many("../a")).unwrap_err().faults().len(), 20);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
 fn secrets_are_not_shown() {
     let args =
         json!({"key": "hunter2", "headers": [{"name": "A", "value": "hunter2"}, {"name": "B"}]});

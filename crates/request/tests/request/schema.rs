@@ -349,6 +349,13 @@ fn defaults_are_put_in_once() {
 }
 
 #[test]
+fn defaults_do_not_multiply_without_end() {
+    let large = json!({"items": {"properties": {"x": {"default": "x".repeat(200_000)}}}});
+    let mut value = json!(vec![json!({}); 300_000]);
+    assert!(schema(large).fill(&mut value).unwrap_err().what().contains("takes too long"));
+}
+
+#[test]
 fn many_values_are_checked_in_good_time() {
     let args: Value = (0..200_000).map(|n| (n.to_string(), json!(n))).collect();
     for source in [
