@@ -207,7 +207,7 @@ impl Call {
         args
     }
 
-    /// Paths below the workspace's root.
+    /// Paths below the workspace's root, in the order of their places.
     pub fn paths(&self) -> Vec<&str> {
         self.marked(Mark::Path).collect()
     }

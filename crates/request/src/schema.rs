@@ -58,9 +58,10 @@ impl Schema {
         if let Some(members) = source.as_object_mut() {
             members.remove("$id");
         }
-        shape::check(&source, PATTERNS_MOST)?;
+        let draft = draft(&source)?;
+        shape::check(&source, draft)?;
         let validator = jsonschema::options()
-            .with_draft(draft(&source)?)
+            .with_draft(draft)
             .offline()
             .with_pattern_options(
                 PatternOptions::regex()

@@ -68,9 +68,9 @@ impl FromStr for Title {
 
     fn from_str(text: &str) -> Result<Title, BadText> {
         readable("the title", text, Title::MAX)?;
-        match text.find(['\n', '\t']) {
+        match text.chars().find(|c| c.is_control()) {
             None => Ok(Title(text.into())),
-            Some(_) => Err(BadText::Hidden { what: "the title", character: "U+000A".into() }),
+            Some(c) => Err(BadText::Hidden { what: "the title", character: number(c) }),
         }
     }
 }

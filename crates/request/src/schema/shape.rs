@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use jsonschema::Draft;
 use serde_json::{Map, Value};
 
-use super::walk::{self, MARK};
+use super::PATTERNS_MOST;
+use super::walk::{self, Budget, MARK};
 use crate::fault::{Fault, push_key};
 use crate::text::shown;
 
@@ -72,31 +74,34 @@ pub(super) fn resolve<'s>(root: &'s Value, target: &str) -> Option<&'s Value> {
 }
 
 /// Refuses what leads elsewhere, what has no end, and marks that would have no effect.
-pub(super) fn check(root: &Value, patterns_most: usize) -> Result<(), Fault> {
-    let mut scan = Scan { root, patterns: 0, patterns_most, marked: Vec::new() };
+pub(super) fn check(root: &Value, draft: Draft) -> Result<(), Fault> {
+    let mut scan = Scan { root, draft, patterns: 0, marked: Vec::new() };
     scan.visit(root, &mut String::new())?;
-    let used = used(root)?;
-    let unused = scan.marked.iter().find(|(_, schema)| !used.contains(&address(schema)));
-    if let Some((at, _)) = unused {
+    let mut budget = Budget::for_a_schema();
+    let (of_values, names) = reached(&mut budget, root, vec![root])?;
+    let (of_names, _) = reached(&mut budget, root, names)?;
+    let works =
+        |schema| of_values.contains(&address(schema)) && !of_names.contains(&address(schema));
+    if let Some((at, _)) = scan.marked.iter().find(|(_, schema)| !works(schema)) {
         return Err(Fault::new(
             at,
             format!("`{MARK}` has no effect here"),
-            "no value is ever looked at for it",
+            "only values are looked at for it, and only where a schema is used",
             "put it beside the `type` of the property, and use each definition",
         ));
     }
-    used_defaults(root)
+    whole_defaults(&mut budget, root, root, &mut String::new())
 }
 
 /// Looks at every object of the document, whether it is a schema or not.
 struct Scan<'s> {
     root: &'s Value,
+    draft: Draft,
     patterns: usize,
-    patterns_most: usize,
     marked: Vec<(String, &'s Value)>,
 }
 
-/// Keys that give a part of the schema a name of its own, or look one up by it.
+/// Keys that give a part of the schema a name or a draft of its own, or look one up by its name.
 const NAMED: [&str; 7] = [
     "$id",
     "$anchor",
@@ -104,7 +109,7 @@ const NAMED: [&str; 7] = [
     "$dynamicRef",
     "$recursiveAnchor",
     "$recursiveRef",
-    "$vocabulary",
+    "$schema",
 ];
 
 impl<'s> Scan<'s> {
@@ -134,6 +139,15 @@ impl<'s> Scan<'s> {
     fn member(&mut self, of: &'s Value, key: &str, value: &Value, at: &str) -> Result<(), Fault> {
         match (key, value) {
             ("$ref", Value::String(target)) => self.reference(target, at),
+            // Older drafts do not know it, and so it would not count where the elements after it begin.
+            ("prefixItems", Value::Array(_)) if self.draft != Draft::Draft202012 => {
+                Err(Fault::new(
+                    at,
+                    "`prefixItems` is not of this draft",
+                    "it would be ignored",
+                    "use draft 2020-12, or an array of `items`",
+                ))
+            }
             ("pattern", Value::String(_)) => self.pattern(1, at),
             ("patternProperties", Value::Object(all)) => self.pattern(all.len(), at),
             (MARK, value) => {
@@ -142,6 +156,8 @@ impl<'s> Scan<'s> {
                 self.marked.push((owner.to_owned(), of));
                 Ok(())
             }
+            // The draft of the whole is known already.
+            ("$schema", _) if at == "/$schema" => Ok(()),
             (key, value) if NAMED.contains(&key) && !value.is_object() => Err(Fault::new(
                 at,
                 format!("`{key}` cannot be used"),
@@ -167,12 +183,12 @@ impl<'s> Scan<'s> {
 
     fn pattern(&mut self, count: usize, at: &str) -> Result<(), Fault> {
         self.patterns += count;
-        if self.patterns <= self.patterns_most {
+        if self.patterns <= PATTERNS_MOST {
             return Ok(());
         }
         Err(Fault::new(
             at,
-            format!("there are more than {} patterns", self.patterns_most),
+            format!("there are more than {PATTERNS_MOST} patterns"),
             "each takes memory as long as the tool is there",
             "use fewer",
         ))
@@ -188,30 +204,36 @@ fn unknown_mark(value: &Value, at: &str) -> Fault {
     )
 }
 
-/// The schemas that values are held against, each of which comes to an end.
-fn used(root: &Value) -> Result<BTreeSet<usize>, Fault> {
-    let mut used = BTreeSet::from([address(root)]);
-    let mut waiting = vec![root];
-    let mut budget = walk::Budget::for_a_schema();
+/// The schemas that are used from these on, and apart from them those that the names of members are held
+/// against. Each comes to an end.
+fn reached<'s>(
+    budget: &mut Budget,
+    root: &'s Value,
+    mut waiting: Vec<&'s Value>,
+) -> Result<(BTreeSet<usize>, Vec<&'s Value>), Fault> {
+    let mut reached: BTreeSet<usize> = waiting.iter().map(|schema| address(schema)).collect();
+    let mut names = Vec::new();
     while let Some(schema) = waiting.pop() {
         // With a value that has no parts, only what speaks of the same value is followed.
-        walk::walk_within(&mut budget, root, schema, &Value::Null)?;
-        for (_, part) in schema.as_object().map(|schema| parts(root, schema)).unwrap_or_default() {
-            if used.insert(address(part)) {
+        walk::walk_within(budget, root, schema, &Value::Null)?;
+        for (reach, part) in schema.as_object().map(|s| parts(root, s)).unwrap_or_default() {
+            if reach == Reach::Names {
+                names.push(part);
+            } else if reached.insert(address(part)) {
                 waiting.push(part);
             }
         }
     }
-    Ok(used)
+    Ok((reached, names))
 }
 
 /// Every default is whole: putting defaults into it changes nothing.
-fn used_defaults(root: &Value) -> Result<(), Fault> {
-    let mut at = String::new();
-    whole_defaults(root, root, &mut at)
-}
-
-fn whole_defaults(root: &Value, value: &Value, at: &mut String) -> Result<(), Fault> {
+fn whole_defaults(
+    budget: &mut Budget,
+    root: &Value,
+    value: &Value,
+    at: &mut String,
+) -> Result<(), Fault> {
     let length = at.len();
     let parts: Vec<(String, &Value)> = match value {
         Value::Array(items) => items.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
@@ -221,7 +243,7 @@ fn whole_defaults(root: &Value, value: &Value, at: &mut String) -> Result<(), Fa
     if let Some(default) = value.get("default") {
         push_key(at, "default");
         let mut filled = default.clone();
-        walk::fill_within(root, value, &mut filled).map_err(|fault| fault.within(at))?;
+        walk::fill_within(budget, root, value, &mut filled).map_err(|fault| fault.within(at))?;
         if filled != *default {
             return Err(Fault::new(
                 at,
@@ -234,13 +256,13 @@ fn whole_defaults(root: &Value, value: &Value, at: &mut String) -> Result<(), Fa
     }
     for (key, part) in parts {
         push_key(at, &key);
-        whole_defaults(root, part, at)?;
+        whole_defaults(budget, root, part, at)?;
         at.truncate(length);
     }
     Ok(())
 }
 
 /// Which value it is, not what is in it.
-pub(super) fn address(value: &Value) -> usize {
+fn address(value: &Value) -> usize {
     std::ptr::from_ref(value) as usize
 }

@@ -195,16 +195,21 @@ fn names(schema: &Map<String, Value>, name: &str) -> bool {
 /// Puts in the defaults of properties that are left out, on the ways that every value takes: through
 /// references, `allOf`, properties and elements.
 pub(super) fn fill(root: &Value, value: &mut Value) -> Result<(), Fault> {
-    fill_within(root, root, value)
+    fill_within(&mut Budget::for_a_value(), root, root, value)
 }
 
 /// The same for a schema inside of `root`.
-pub(super) fn fill_within(root: &Value, schema: &Value, value: &mut Value) -> Result<(), Fault> {
-    Fill { budget: Budget::for_a_value(), root }.fill(vec![schema], value, 0)
+pub(super) fn fill_within(
+    budget: &mut Budget,
+    root: &Value,
+    schema: &Value,
+    value: &mut Value,
+) -> Result<(), Fault> {
+    Fill { budget, root }.fill(vec![schema], value, 0)
 }
 
 struct Fill<'s> {
-    budget: Budget,
+    budget: &'s mut Budget,
     root: &'s Value,
 }
 

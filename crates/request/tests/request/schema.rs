@@ -120,6 +120,7 @@ fn schemas_that_lead_elsewhere_are_refused_at_their_place() {
         ),
         (json!({"properties": {"a": {"$id": "http://a/"}}}), "/properties/a/$id"),
         (json!({"$defs": {"a": {"$anchor": "a"}}}), "/$defs/a/$anchor"),
+        (json!({"not": {"$schema": "http://json-schema.org/draft-07/schema#"}}), "/not/$schema"),
         (json!({"$dynamicRef": "#a"}), "/$dynamicRef"),
         (json!({"$recursiveRef": "#"}), "/$recursiveRef"),
         (json!({"$schema": "http://a/meta"}), "/$schema"),
@@ -281,6 +282,17 @@ fn marks_without_effect_or_meaning_are_refused() {
         (json!({"properties": {"p": {"x-hotcell": true}}}), "/properties/p/x-hotcell"),
         (json!({"$defs": {"p": {"x-hotcell": "path"}}}), "/$defs/p"),
         (json!({"contentSchema": {"x-hotcell": "path"}}), "/contentSchema"),
+        (json!({"propertyNames": {"x-hotcell": "path"}}), "/propertyNames"),
+        (
+            json!({"propertyNames": {"$ref": "#/$defs/p"}, "items": {"$ref": "#/$defs/p"}, "$defs": {
+            "p": {"x-hotcell": "path"}}}),
+            "/$defs/p",
+        ),
+        (
+            json!({"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [true],
+            "items": {"x-hotcell": "path"}}),
+            "/prefixItems",
+        ),
         (json!({"examples": [{"x-hotcell": "path"}]}), "/examples/0"),
         (json!({"properties": {"x-hotcell": {"type": "string"}}}), "/properties/x-hotcell"),
     ] {
