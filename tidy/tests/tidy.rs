@@ -16,6 +16,12 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the launcher stands alone: what it must know comes over its socket (crates/jail/src/wire.rs)",
     ),
     (
+        "hotcell-request",
+        &["hotcell-request-macros", "hotcell-types"],
+        "a request becomes a call without IO and without a decision",
+    ),
+    ("hotcell-request-macros", &[], "what it writes names everything by `hotcell_request`"),
+    (
         "hotcell-sandbox",
         &["hotcell-jail", "hotcell-types"],
         "sandbox serves every door: what a door needs is for the door to do, through `Job` and `Outcome`",
@@ -49,7 +55,12 @@ const CLOSED: &[(&str, &[&str], &str)] = &[
 const UNSAFE: [&str; 2] = ["crates/jail/src/main.rs", "crates/jail/src/sys.rs"];
 
 /// Crates that may be there in two versions, and why.
-const TWICE: &[(&str, &str)] = &[];
+const TWICE: &[(&str, &str)] = &[
+    ("bit-set", "fancy-regex, of jsonschema, and proptest"),
+    ("bit-vec", "of bit-set"),
+    ("getrandom", "ahash, of jsonschema"),
+    ("syn", "schemars_derive and others still use 2"),
+];
 
 /// Largest file that is checked in.
 const MAX_BYTES: u64 = 512 * 1024;

@@ -1,0 +1,152 @@
+//! What a tool takes and gives back, as a JSON Schema: compiled once, never fetched, and refused when it
+//! is larger, deeper or more intricate than checking arguments is worth.
+
+mod shape;
+mod walk;
+mod words;
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::{Map, Value};
+
+use crate::canonical;
+use crate::fault::Fault;
+use crate::json::{self, Bounds};
+use crate::text::shown;
+
+pub use walk::Mark;
+pub(crate) use words::SECRET;
+
+/// A JSON Schema of draft 7, 2019-09 or 2020-12 that refers only to itself.
+#[derive(Debug)]
+pub struct Schema {
+    source: Value,
+    validator: Validator,
+}
+
+/// Most bytes of a schema in canonical form.
+const BYTES_MOST: usize = 256 << 10;
+/// Most patterns in a schema, and most bytes that one of them becomes when it is compiled.
+const PATTERNS_MOST: usize = 256;
+const PATTERN_BYTES_MOST: usize = 256 << 10;
+/// Most faults that are told at a time.
+pub(crate) const FAULTS_MOST: usize = 20;
+/// Above so many steps only the first fault is looked for: the library collects all before it gives one.
+const STEPS_FOR_ALL_FAULTS: usize = 100_000;
+
+/// The drafts there are, by what `$schema` says.
+const DRAFTS: [(&str, Draft); 3] = [
+    ("json-schema.org/draft/2020-12/schema", Draft::Draft202012),
+    ("json-schema.org/draft/2019-09/schema", Draft::Draft201909),
+    ("json-schema.org/draft-07/schema", Draft::Draft7),
+];
+
+impl Schema {
+    /// Compiles a schema. What it refuses is named by its place in the schema.
+    pub fn new(source: &Value) -> Result<Schema, Fault> {
+        let bounds = Bounds { bytes: BYTES_MOST, ..Bounds::TOOL };
+        let mut source = json::adopt(source.clone(), &bounds)?;
+        let size = canonical::bytes(&source).len();
+        if size > BYTES_MOST {
+            return Err(Fault::new(
+                "",
+                format!("the schema has {size} bytes"),
+                format!("the most is {BYTES_MOST} bytes"),
+                "describe the arguments more coarsely",
+            ));
+        }
+        // The name of a schema is for those who refer to it from elsewhere, which nobody can.
+        if let Some(members) = source.as_object_mut() {
+            members.remove("$id");
+        }
+        let draft = draft(&source)?;
+        shape::check(&source, draft)?;
+        let validator = jsonschema::options()
+            .with_draft(draft)
+            .offline()
+            .with_pattern_options(
+                PatternOptions::regex()
+                    .size_limit(PATTERN_BYTES_MOST)
+                    .dfa_size_limit(PATTERN_BYTES_MOST),
+            )
+            .build(&source)
+            .map_err(|error| {
+                Fault::new(
+                    error.instance_path().as_str(),
+                    "the schema cannot be compiled",
+                    shown(&error.to_string(), 300),
+                    "see json-schema.org; patterns have no look-around and no back-references",
+                )
+            })?;
+        Ok(Schema { source, validator })
+    }
+
+    /// Compiles the schema of arguments: an object without any member that the schema does not name,
+    /// unless it says itself what becomes of those.
+    pub fn of_arguments(source: &Value) -> Result<Schema, Fault> {
+        let mut closed = source.clone();
+        let Some(members) =
+            closed.as_object_mut().filter(|m| m.get("type") == Some(&"object".into()))
+        else {
+            return Err(Fault::new(
+                "/type",
+                "the schema of arguments is not one of an object",
+                "arguments have names",
+                "write `\"type\": \"object\"` and name them in `properties`",
+            ));
+        };
+        let decides = ["additionalProperties", "unevaluatedProperties"];
+        if !decides.iter().any(|key| members.contains_key(*key)) {
+            // Draft 7 has no better word, and what it refuses too much shows in the tool's examples.
+            let combined = ["allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas"];
+            let is_combined = combined.iter().any(|key| members.contains_key(*key));
+            let is_old = matches!(draft(source), Ok(Draft::Draft7));
+            let key = if is_combined && !is_old { decides[1] } else { decides[0] };
+            members.insert(key.into(), false.into());
+            // With it, the validator names what it does not know.
+            members.entry("properties").or_insert_with(|| Map::new().into());
+        }
+        Schema::new(&closed)
+    }
+
+    /// Checks a value that [`json`](crate::json) has read or adopted. At most 20 faults, each with the
+    /// place of its field; none shows a secret.
+    pub fn validate(&self, value: &Value) -> Result<(), Vec<Fault>> {
+        let walked = walk::walk(&self.source, value).map_err(|fault| vec![fault])?;
+        if self.validator.is_valid(value) {
+            return Ok(());
+        }
+        let errors: Vec<_> = match walked.steps > STEPS_FOR_ALL_FAULTS {
+            true => self.validator.validate(value).err().into_iter().collect(),
+            false => self.validator.iter_errors(value).take(FAULTS_MOST).collect(),
+        };
+        let mut faults: Vec<Fault> =
+            errors.iter().flat_map(|error| words::faults(error, &walked.marks)).collect();
+        faults.truncate(FAULTS_MOST);
+        Err(faults)
+    }
+
+    /// The places in a value that a policy asks for, in order.
+    pub fn marks(&self, value: &Value) -> Result<Vec<(String, Mark)>, Fault> {
+        walk::walk(&self.source, value).map(|walked| walked.marks)
+    }
+
+    /// Puts in the defaults of what is left out. A second time changes nothing.
+    pub fn fill(&self, value: &mut Value) -> Result<(), Fault> {
+        walk::fill(&self.source, value)
+    }
+}
+
+fn draft(source: &Value) -> Result<Draft, Fault> {
+    let Some(named) = source.get("$schema") else { return Ok(Draft::Draft202012) };
+    let name = named.as_str().unwrap_or_default();
+    let plain = name.strip_prefix("https://").or(name.strip_prefix("http://")).unwrap_or_default();
+    let plain = plain.strip_suffix('#').unwrap_or(plain);
+    DRAFTS.iter().find(|(known, _)| *known == plain).map(|(_, draft)| *draft).ok_or_else(|| {
+        Fault::new(
+            "/$schema",
+            format!("`{}` is not a draft of JSON Schema that is known here", shown(name, 80)),
+            "what its words mean cannot be known",
+            "use https://json-schema.org/draft/2020-12/schema, 2019-09 or draft 7",
+        )
+    })
+}

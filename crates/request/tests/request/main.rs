@@ -1,0 +1,36 @@
+//! From bytes to a call, by what can be seen from outside.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod call;
+mod json;
+mod registry;
+mod schema;
+mod tool;
+mod typed;
+
+use hotcell_request::Tool;
+use serde_json::{Value, json};
+
+/// A tool with this name, these arguments, these effects, and whatever else.
+fn tool(name: &str, input: Value, effects: &[&str], more: Value) -> Tool {
+    let mut document = json!({
+        "name": name, "version": "1.0.0", "description": "Does something.", "input": input,
+        "effects": effects
+    });
+    for (key, value) in more.as_object().unwrap() {
+        document[key] = value.clone();
+    }
+    Tool::from_json(document.to_string().as_bytes())
+        .unwrap_or_else(|faults| panic!("{name}: {faults:?}"))
+}
+
+fn takes_anything() -> Value {
+    json!({"type": "object", "additionalProperties": true})
+}
