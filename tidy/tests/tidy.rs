@@ -22,6 +22,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     ),
     ("hotcell-request-macros", &[], "what it writes names everything by `hotcell_request`"),
     (
+        "hotcell-policy",
+        &["hotcell-request", "hotcell-types"],
+        "a decision depends on the call and on facts that the engine brings, and on nothing else",
+    ),
+    (
         "hotcell-sandbox",
         &["hotcell-jail", "hotcell-types"],
         "sandbox serves every door: what a door needs is for the door to do, through `Job` and `Outcome`",
