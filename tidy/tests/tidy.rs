@@ -21,6 +21,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "a request becomes a call without IO and without a decision",
     ),
     ("hotcell-request-macros", &[], "what it writes names everything by `hotcell_request`"),
+    ("hotcell-workspace", &[], "a tree is touched through held descriptors, and knows no call"),
     (
         "hotcell-policy",
         &["hotcell-request", "hotcell-types"],
