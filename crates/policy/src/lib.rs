@@ -99,6 +99,8 @@
 //! ```
 
 mod rules;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use rules::Snapshot;

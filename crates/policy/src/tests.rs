@@ -1,6 +1,6 @@
 //! The policy of a home without one.
 
-use hotcell_policy::{Facts, Snapshot, Verdict, judge};
+use crate::{Facts, Snapshot, Verdict, judge};
 use hotcell_request::{Arguments, Call, Registry, Request, Tool, ToolName};
 use hotcell_types::{CallId, Caller, Door, Effect, Name};
 use serde_json::json;
