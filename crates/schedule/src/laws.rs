@@ -132,7 +132,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     /// Limits, order, FIFO, dependencies, preemption, patience, one answer each, and nothing left: the
     /// world checks them after each event.
@@ -235,6 +235,20 @@ fn a_place_goes_to_the_tenant_that_has_fewest() {
 }
 
 #[test]
+fn a_place_is_not_owed_to_who_went_without_longest_but_to_who_has_least() {
+    let mut world = World::new(limits(4));
+    let [_, _, _, over] = [0, 0, 1, 2].map(|tenant| {
+        let number = world.sims.len();
+        world.ask(want(number, tenant, 3)).unwrap()
+    });
+    let more = world.ask(want(4, 0, 3)).unwrap();
+    let less = world.ask(want(5, 1, 3)).unwrap();
+    world.finish(over, true);
+    assert!(world.runs(less) && world.waits(more));
+    world.drain();
+}
+
+#[test]
 fn one_tenant_cannot_fill_the_queue() {
     let share = Share { running: Count::of(9), waiting: Count::of(5) };
     let mut world = World::new(Limits { share, queue: Count::of(10), ..limits(1) });
@@ -288,6 +302,19 @@ fn a_large_job_is_passed_a_few_times_and_then_waited_for() {
         }
         world.finish(small, true);
     }
+    world.drain();
+}
+
+#[test]
+fn nobody_starts_past_one_that_would_stop_it_at_once() {
+    let mut world = World::new(Limits { memory: Bytes::mib(10), ..limits(4) });
+    let long = world.ask(Want { memory: Bytes::mib(5), ..want(0, 0, 2) }).unwrap();
+    let large = world.ask(Want { memory: Bytes::mib(6), ..want(1, 0, 2) }).unwrap();
+    let near = world.ask(want(2, 0, 3)).unwrap();
+    let below = world.ask(want(3, 0, 4)).unwrap();
+    assert!(world.runs(near) && world.waits(below) && world.waits(large));
+    world.finish(long, true);
+    assert!(world.runs(large) && world.runs(below));
     world.drain();
 }
 
@@ -474,6 +501,15 @@ fn nobody_is_stopped_in_vain() {
     let small = world.ask(Want { memory: Bytes::mib(2), ..want(1, 0, 5) }).unwrap();
     let urgent = world.ask(Want { memory: Bytes::mib(5), ..want(2, 0, 1) }).unwrap();
     assert!(world.waits(urgent) && world.runs(small));
+    world.drain();
+
+    // Another is ahead, and would take the place.
+    let mut world = World::new(limits(1));
+    let running = world.ask(Want { expected: seconds(10_000), ..want(0, 0, 5) }).unwrap();
+    let old = world.ask(want(1, 0, 5)).unwrap();
+    world.advance(seconds(90));
+    let urgent = world.ask(want(2, 0, 3)).unwrap();
+    assert!(world.runs(running) && world.waits(old) && world.waits(urgent));
     world.drain();
 
     // Each urgent one has one victim, and no more are taken while it ends.
