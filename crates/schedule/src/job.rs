@@ -1,6 +1,7 @@
 //! A job in its two lives: first it waits, then it has a turn, and may be paused in it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use hotcell_types::{Bytes, CallId, Name};
 
 use crate::clock::Moment;
+use crate::state::Ticket;
 use crate::want::{Control, Priority};
 
 /// How often a job that does not fit is passed by such as have waited less; then those behind it wait.
@@ -39,9 +41,9 @@ impl fmt::Debug for Job {
 pub(crate) struct Waiter {
     pub(crate) job: Job,
     pub(crate) until: Moment,
-    /// How many jobs have to succeed before it.
-    pub(crate) missing: usize,
-    /// Its place in the line, once nothing is missing.
+    /// What still has to succeed before it.
+    pub(crate) needs: BTreeSet<Ticket>,
+    /// Its place in the line, once it needs nothing.
     pub(crate) joined: Option<Joined>,
     pub(crate) passed: u32,
     /// Rung when there is an answer.

@@ -387,6 +387,11 @@ fn a_plan_is_taken_as_a_whole_or_not_at_all() {
     two.wait().unwrap().finish(true).unwrap();
     three.wait().unwrap().finish(true).unwrap();
     assert!(world.scheduler.inspect(crate::state::State::is_empty));
+
+    let waiting = plan(&[(6, &[5]), (5, &[4]), (4, &[])]).unwrap();
+    world.scheduler.close();
+    let answers: Vec<_> = waiting.into_iter().map(|waiting| waiting.wait().err()).collect();
+    assert_eq!(answers, [Some(Why::Closing), Some(Why::Closing), None]);
 }
 
 #[test]
@@ -399,6 +404,12 @@ fn a_failure_reaches_everybody_who_waits_for_it() {
     world.finish(root, false);
     assert_eq!(world.sims[child].answer, Some(Err(Why::Dependency(id(0)))));
     assert_eq!(world.sims[grandchild].answer, Some(Err(Why::Dependency(id(1)))));
+    // Who is gone is not waited for: nothing grows beside a job that runs for long.
+    let long = world.ask(want(4, 0, 3)).unwrap();
+    let impatient = world.ask(after(5, 4)).unwrap();
+    world.cancel(impatient);
+    world.scheduler.inspect(|state| assert_eq!(state.dependents_of_all(), 0));
+    world.finish(long, true);
     let late = world.ask(after(3, 0)).unwrap();
     assert_eq!(world.sims[late].answer, Some(Err(Why::Dependency(id(0)))));
     world.drain();
@@ -509,7 +520,8 @@ fn nobody_is_stopped_in_vain() {
     let old = world.ask(want(1, 0, 5)).unwrap();
     world.advance(seconds(90));
     let urgent = world.ask(want(2, 0, 3)).unwrap();
-    assert!(world.runs(running) && world.waits(old) && world.waits(urgent));
+    assert!(world.waits(old) && world.waits(urgent));
+    assert!(world.sims[running].spy.calls().is_empty());
     world.drain();
 
     // Each urgent one has one victim, and no more are taken while it ends.

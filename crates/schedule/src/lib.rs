@@ -31,44 +31,52 @@
 //!
 //! # Laws
 //!
-//! Each is held by the tests of `laws.rs` under the name in brackets.
+//! They are checked after each event of random schedules (`laws/world.rs`), or by tests of their own
+//! (`laws.rs`, and `laws/threads.rs` with real threads).
 //!
-//! - **Limits** (`limits`). The jobs that run are never more than the global limit, the limit of their
-//!   template and the share of their tenant. The memory limits of all that have their turn, paused ones
-//!   included, never add up to more than the admission memory. A job larger than that is refused at once.
-//! - **Order** (`order`). A free place goes to the highest priority that fits. Waiting lifts by one for each
-//!   [`Limits::ageing`], never above 2. At equal level it goes to the tenant that has the fewest places, then
-//!   to the one that has gone longest without a change of them, then to who joined the line first. A job joins
-//!   the line when it is asked for, or when the last that it waits for has succeeded.
-//! - **FIFO** (`fifo`). Jobs of one tenant with equal priority, template and memory start in the order in
-//!   which they joined the line.
-//! - **Fairness** (`fairness`). A tenant that has no place gets the next that fits it at its level, however
-//!   much others have queued: with one job each, any two tenants that always have work differ by at most one
-//!   turn. One tenant cannot fill the queue: it has a share of it.
-//! - **No starvation** (`starvation`). Where memory is short, a job that does not fit is passed by those
-//!   behind it at most [`MOST_PASSED`] times; then they wait. A job that lacks a place of its template or
-//!   share holds nobody up. So whatever waits at level 2 starts after a bounded number of turns. Only
-//!   priority 1 is above that: it can starve others, and is not for everyday work.
-//! - **One answer** (`one_answer`). Every request ends in exactly one of [`Refused`], a [`Turn`] or [`Why`].
-//!   A turn whose thread panics is given back.
-//! - **No trace** (`no_trace`). What was cancelled, or ran out of patience, never starts, and leaves nothing
-//!   but its failure, for those that name it as a dependency.
-//! - **Dependencies** (`dependencies`). A job starts after everything that it waits for has succeeded. When
-//!   one of those fails, it fails with that one's id, and so do those that wait for it with its own. Only
-//!   jobs of the same tenant are known. Ended jobs are remembered: the last [`MOST_REMEMBERED`] of them, after
-//!   which an id is unknown. A circle is refused and named.
-//! - **Preemption** (`preemption`). A job of priority 1, or one at least 2 above another, that is next in line
-//!   and lacks room has it made by the least urgent job that can make it, the youngest of those. Waiting
-//!   longer gives nobody this power. One that has used 80 % of its time is waited for. If more than 80 % of
-//!   the admission memory is in use, or if memory is what is lacking, it is ended, and its caller hears
-//!   [`Why::Preempted`]; otherwise it is paused, at most [`MOST_PAUSES`] times, and its time stops. A paused
-//!   job goes on before anything of its priority or lower starts that could have its place. It keeps its
-//!   memory. Who cannot be paused or ended is let be.
-//! - **Time** (`time`). A clock that goes back is taken to stand still; one that leaps forward ends patience
-//!   and lifts priorities, and nothing else.
-//! - **Back-pressure** (`back_pressure`). Who finds the queue full is told when to come again: after the
-//!   recent time between two ends for each who was sent away before. Until something has ended, it is the
-//!   time after which the first running job has to end.
+//! - **Limits.** The jobs that run are never more than the global limit, the limit of their template and the
+//!   share of their tenant. The memory limits of all that have their turn, paused ones included, never add up
+//!   to more than the admission memory. A job larger than that is refused at once.
+//! - **Order.** A free place goes to the highest level that fits. The level is the priority, lifted by one for
+//!   each [`Limits::ageing`] of waiting, never above 2. At equal level it goes to the tenant that has the
+//!   fewest places, then to the one whose places have not changed for longest, then to who joined the line
+//!   first. A job joins the line when it is asked for, or when the last that it waits for has succeeded.
+//! - **FIFO.** Jobs of one tenant with equal priority, template and memory start in the order in which they
+//!   joined the line.
+//! - **Fairness.** A tenant that has no place gets the next that fits it at its level, however much others have
+//!   queued: of tenants that always have work, none gets two turns more than another where there is one place.
+//!   One tenant cannot fill the queue: it has a share of it.
+//! - **No starvation.** Where memory is short, a job that does not fit is passed by those behind it at most
+//!   [`MOST_PASSED`] times; then they wait. Whom it would stop at once does not pass it at all. A job that
+//!   lacks a place of its template or share holds nobody up. So whatever waits at level 2 starts after a
+//!   bounded number of turns. Only priority 1 is above that: it can starve others, and is not for everyday.
+//! - **One answer.** Every request ends in exactly one of [`Refused`], a [`Turn`] or [`Why`]. A turn whose
+//!   thread panics is given back.
+//! - **No trace.** What was cancelled, or ran out of patience, never starts, and leaves nothing but its
+//!   failure, for those that name it as a dependency.
+//! - **Dependencies.** A job starts after everything that it waits for has succeeded. When one of those fails,
+//!   it fails with that one's id, and so do those that wait for it with its own. Only jobs of the same tenant
+//!   are known. The last [`MOST_REMEMBERED`] jobs that ended are remembered; then an id is unknown. Unknown
+//!   ids are refused, and so are circles, which are named.
+//! - **Preemption.** A job of priority 1, or of one at least 2 above the level at which another started, that
+//!   is next in line and lacks room has it made by the lowest of those that can make it, the youngest first.
+//!   Waiting gives nobody this power, but it protects: who was lifted stays so. One that has used 80 % of its
+//!   time is waited for. If more than 80 % of the admission memory is in use, or if memory is what is lacking,
+//!   it is ended, and its caller hears [`Why::Preempted`]; otherwise it is paused, at most [`MOST_PAUSES`]
+//!   times, and its time stops. A paused job goes on before anything of its priority or lower starts that
+//!   could take its place, and keeps its memory. Who cannot be paused or ended is let be; who cannot be
+//!   resumed is ended.
+//! - **Time.** A clock that goes back is taken to stand still; one that leaps forward ends patience and lifts
+//!   levels, and nothing else.
+//! - **Back-pressure.** Who finds the queue full is told when to come again: after the recent time between two
+//!   ends, once more for each who was sent away before. Until something has ended, it is the time after which
+//!   the first running job has to end.
+//!
+//! # Deliberately absent
+//!
+//! A thread of its own, and so anything that happens without somebody's call. Enforcing time limits: who runs
+//! a job ends it. Lifting what an urgent job waits for. Knowing that a job which has its turn waits for the
+//! turn of another: if all places are taken by such jobs, only the patience of the others ends it.
 
 mod answer;
 mod clock;

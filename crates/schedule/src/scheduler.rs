@@ -76,13 +76,13 @@ impl Scheduler {
     /// Asks for turns of jobs that may wait for each other, in any order. All are taken, or none.
     pub fn request_all(
         &self,
-        wants: Vec<(Want, Arc<dyn Control>)>,
+        mut wants: Vec<(Want, Arc<dyn Control>)>,
     ) -> Result<Vec<Waiting>, Refused> {
         if let Some(ids) = graph::circle(wants.iter().map(|(want, _)| want)) {
             return Err(Refused::Cycle(ids));
         }
         let ids: Vec<_> = wants.iter().map(|(want, _)| want.id).collect();
-        let tickets = self.shared.step(|state| state.request(wants))?;
+        let tickets = self.shared.step(|state| state.request(&mut wants))?;
         let waiting = tickets.into_iter().zip(ids).map(|(ticket, id)| {
             let shared = Arc::clone(&self.shared);
             Waiting { shared, ticket, id, is_answered: false }
@@ -218,10 +218,12 @@ impl Shared {
     }
 }
 
+/// Wakes and drops. What is left is to be acted on.
 fn ring(errands: Errands) -> VecDeque<Errand> {
     for bell in errands.bells {
         bell.notify_one();
     }
+    drop(errands.over);
     errands.acts.into()
 }
 

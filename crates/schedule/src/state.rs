@@ -1,7 +1,8 @@
 //! Everything the lock protects, and each event that can change it. Nothing here waits or calls out: what
 //! has to happen outside the lock is left in [`Errands`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::mem;
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
@@ -33,8 +34,8 @@ pub(crate) struct State {
     answers: HashMap<Ticket, Why>,
     /// Of everybody who waits or has a place.
     tickets: HashMap<CallId, Ticket>,
-    /// Who waits for whom.
-    dependents: HashMap<Ticket, Vec<Ticket>>,
+    /// Who waits for whom: the turned around `needs` of everybody.
+    dependents: BTreeSet<(Ticket, Ticket)>,
     remembered: Remembered,
     pace: Pace,
     /// Nobody's patience ends before.
@@ -45,10 +46,18 @@ pub(crate) struct State {
 }
 
 /// What is to be done outside the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Errands {
     pub(crate) bells: Vec<Arc<Condvar>>,
     pub(crate) acts: Vec<Errand>,
+    /// To be dropped: that is somebody else's code too.
+    pub(crate) over: Vec<Arc<dyn Control>>,
+}
+
+impl fmt::Debug for Errands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ring {}, drop {}, {:?}", self.bells.len(), self.over.len(), self.acts)
+    }
 }
 
 pub(crate) struct Errand {
@@ -57,8 +66,8 @@ pub(crate) struct Errand {
     pub(crate) control: Arc<dyn Control>,
 }
 
-impl std::fmt::Debug for Errand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.act, self.ticket)
     }
 }
@@ -88,7 +97,7 @@ impl State {
             errands: Errands::default(),
             answers: HashMap::new(),
             tickets: HashMap::new(),
-            dependents: HashMap::new(),
+            dependents: BTreeSet::new(),
             remembered: Remembered::default(),
             pace: Pace::default(),
             soonest: Moment::MAX,
@@ -114,15 +123,15 @@ impl State {
     /// Takes all of them or none.
     pub(crate) fn request(
         &mut self,
-        wants: Vec<(Want, Arc<dyn Control>)>,
+        wants: &mut Vec<(Want, Arc<dyn Control>)>,
     ) -> Result<Vec<Ticket>, Refused> {
-        self.check(&wants)?;
+        self.check(wants)?;
         if self.waiting.is_empty() && self.placed.is_empty() {
             self.pace.begin(self.now);
         }
         let mut queued = Vec::with_capacity(wants.len());
-        for (want, control) in wants {
-            let after = want.after.iter().copied().collect::<HashSet<_>>();
+        for (mut want, control) in wants.drain(..) {
+            let after = mem::take(&mut want.after);
             queued.push((self.queue(want, control), after));
         }
         for (ticket, after) in &queued {
@@ -209,19 +218,20 @@ impl State {
         self.room.queue(&tenant, number);
         self.tickets.insert(id, ticket);
         let job = Job { id, tenant, template, priority, memory, expected, control };
-        let waiter = Waiter { job, until, missing: 0, joined: None, passed: 0, bell: None };
+        let needs = BTreeSet::new();
+        let waiter = Waiter { job, until, needs, joined: None, passed: 0, bell: None };
         self.waiting.insert(ticket, waiter);
         ticket
     }
 
     /// Lets a job wait for others, or join the line at once.
-    fn connect(&mut self, ticket: Ticket, after: &HashSet<CallId>) {
+    fn connect(&mut self, ticket: Ticket, after: &[CallId]) {
         let Some(waiter) = self.waiting.get_mut(&ticket) else { return };
         let mut failed = None;
         for &id in after {
             if let Some(&needed) = self.tickets.get(&id) {
-                self.dependents.entry(needed).or_default().push(ticket);
-                waiter.missing += 1;
+                self.dependents.insert((needed, ticket));
+                waiter.needs.insert(needed);
             } else if self.remembered.is_success(id, &waiter.job.tenant) != Some(true) {
                 failed = Some(id);
             }
@@ -235,31 +245,38 @@ impl State {
     fn join_if_ready(&mut self, ticket: Ticket) {
         let joined = Joined { number: self.number(), since: self.now };
         if let Some(waiter) = self.waiting.get_mut(&ticket)
-            && waiter.missing == 0
+            && waiter.needs.is_empty()
         {
             waiter.joined = Some(joined);
         }
     }
 
-    /// Ends the waiting of these, and of everybody who waits for them.
-    fn answer(&mut self, mut due: Vec<(Ticket, Why)>) {
-        while let Some((ticket, why)) = due.pop() {
+    /// Ends the waiting of these, and then of everybody who waits for them.
+    fn answer(&mut self, due: Vec<(Ticket, Why)>) {
+        let mut due = VecDeque::from(due);
+        while let Some((ticket, why)) = due.pop_front() {
             let Some(waiter) = self.waiting.remove(&ticket) else { continue };
+            for needed in waiter.needs {
+                self.dependents.remove(&(needed, ticket));
+            }
             self.room.unqueue(&waiter.job.tenant);
             self.answers.insert(ticket, why);
             self.errands.bells.extend(waiter.bell);
-            let id = waiter.job.id;
-            self.forget(ticket, waiter.job, false);
-            let dependents = self.dependents.remove(&ticket).unwrap_or_default();
-            due.extend(dependents.into_iter().map(|ticket| (ticket, Why::Dependency(id))));
+            let why = Why::Dependency(waiter.job.id);
+            self.forget(waiter.job, false);
+            due.extend(self.dependents_of(ticket).into_iter().map(|dependent| (dependent, why)));
         }
     }
 
+    fn dependents_of(&self, ticket: Ticket) -> Vec<Ticket> {
+        let all = (ticket, Ticket(u64::MIN))..=(ticket, Ticket(u64::MAX));
+        self.dependents.range(all).map(|(_, dependent)| *dependent).collect()
+    }
+
     /// The job is over: what is left of it is how it ended.
-    fn forget(&mut self, ticket: Ticket, job: Job, is_success: bool) {
-        if self.tickets.get(&job.id) == Some(&ticket) {
-            self.tickets.remove(&job.id);
-        }
+    fn forget(&mut self, job: Job, is_success: bool) {
+        self.tickets.remove(&job.id);
+        self.errands.over.push(job.control);
         self.remembered.ended(job.id, job.tenant, is_success);
     }
 
@@ -316,18 +333,19 @@ impl State {
         self.pace.ended(self.now);
         let was_destroyed = placed.phase == Phase::Destroying && !is_success;
         let why = placed.by.filter(|_| was_destroyed).map(|by| Why::Preempted { by });
-        let id = placed.job.id;
-        self.forget(ticket, placed.job, is_success);
-        let dependents = self.dependents.remove(&ticket).unwrap_or_default();
+        let failed = Why::Dependency(placed.job.id);
+        self.forget(placed.job, is_success);
+        let dependents = self.dependents_of(ticket);
         if is_success {
             for dependent in dependents {
+                self.dependents.remove(&(ticket, dependent));
                 if let Some(waiter) = self.waiting.get_mut(&dependent) {
-                    waiter.missing = waiter.missing.saturating_sub(1);
+                    waiter.needs.remove(&ticket);
                 }
                 self.join_if_ready(dependent);
             }
         } else {
-            self.answer(dependents.into_iter().map(|t| (t, Why::Dependency(id))).collect());
+            self.answer(dependents.into_iter().map(|dependent| (dependent, failed)).collect());
         }
         self.dispatch();
         why
@@ -350,9 +368,13 @@ impl State {
     }
 
     #[cfg(test)]
+    pub(crate) fn dependents_of_all(&self) -> usize {
+        self.dependents.len()
+    }
+
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        let is_quiet = self.errands.bells.is_empty() && self.errands.acts.is_empty();
-        is_quiet
+        self.errands.acts.is_empty()
             && self.room.is_empty()
             && self.waiting.is_empty()
             && self.placed.is_empty()

@@ -174,3 +174,32 @@ fn a_job_may_be_given_back_by_whoever_acts_on_it() {
     within_bound(|| urgent.wait()).unwrap().finish(true).unwrap();
     assert!(scheduler.inspect(State::is_empty));
 }
+
+#[test]
+fn a_control_that_is_dropped_may_call_the_scheduler() {
+    struct Nosy(Scheduler);
+    impl Control for Nosy {
+        fn pause(&self) -> Result<(), Failed> {
+            Err(Failed)
+        }
+        fn resume(&self) -> Result<(), Failed> {
+            Err(Failed)
+        }
+        fn destroy(&self) -> Result<(), Failed> {
+            Err(Failed)
+        }
+    }
+    impl Drop for Nosy {
+        fn drop(&mut self) {
+            self.0.snapshot();
+        }
+    }
+    within_bound(|| {
+        let scheduler = Scheduler::new(limits(1));
+        let nosy = || Arc::new(Nosy(scheduler.clone()));
+        let turn = scheduler.request(want(0, 0, 3), nosy()).unwrap().wait().unwrap();
+        scheduler.request(want(0, 0, 3), nosy()).unwrap_err();
+        drop(scheduler.request(want(1, 0, 3), nosy()).unwrap());
+        turn.finish(true).unwrap();
+    });
+}
