@@ -21,6 +21,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "a request becomes a call without IO and without a decision",
     ),
     ("hotcell-request-macros", &[], "what it writes names everything by `hotcell_request`"),
+    (
+        "hotcell-schedule",
+        &["hotcell-types"],
+        "who runs when is decided by ids, priorities and limits; what runs is not its affair",
+    ),
     ("hotcell-workspace", &[], "a tree is touched through held descriptors, and knows no call"),
     (
         "hotcell-policy",
