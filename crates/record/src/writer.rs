@@ -1,0 +1,371 @@
+//! Group commit. Whoever comes when nobody is committing commits everything that waits, for all; who
+//! comes meanwhile waits for the next turn. One sync serves all of a turn, and a lone caller pays for no
+//! other thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::AppendError;
+use crate::hex::EventId;
+use crate::prepare::Prepared;
+use crate::store::{Done, Receipt, Rows, Store, Work, sync};
+
+/// Most entries that wait.
+pub const MOST_WAITING: usize = 1024;
+/// Most events that nobody waits for before they are written.
+pub const MOST_BUFFERED: usize = 100;
+/// How long they are kept, and how long a commit stays unsynced.
+pub const LAZY_MOST: Duration = Duration::from_millis(500);
+
+/// What an answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// It survives the end of this process, however it ends. The system's end after half a second.
+    Committed,
+    /// It is on the disk.
+    Synced,
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    desk: Mutex<Desk>,
+    /// Held by whoever commits.
+    store: Mutex<Option<Store>>,
+    /// Rung when the housekeeper has something to wait for.
+    pub(crate) bell: Condvar,
+    /// Rung when there are new events.
+    pub(crate) news: Condvar,
+}
+
+/// What waits, and until when it may.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    waiting: VecDeque<Entry>,
+    turn: Arc<Condvar>,
+    is_led: bool,
+    is_closed: bool,
+    buffered: usize,
+    flush_by: Option<Instant>,
+    sync_by: Option<Instant>,
+    /// Counts commits with events.
+    pub(crate) commits: u64,
+    /// Events since the last checkpoint, and the time of the first of them.
+    pub(crate) unsigned: u64,
+    pub(crate) unsigned_since: Option<Instant>,
+    pub(crate) followers: usize,
+}
+
+struct Entry {
+    work: Work,
+    /// `None` if nobody waits for it.
+    reply: Option<(Durability, Arc<OnceLock<Done>>)>,
+    is_kept: bool,
+}
+
+/// What becomes of an event that could not be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failing {
+    /// It is forgotten.
+    Drop,
+    /// The caller hears of it, and it is written as soon as it can be.
+    Keep,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("waits", &self.reply.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(store: Store) -> Writer {
+        let desk = Desk {
+            waiting: VecDeque::new(),
+            turn: Arc::default(),
+            is_led: false,
+            is_closed: false,
+            buffered: 0,
+            flush_by: None,
+            sync_by: None,
+            commits: 0,
+            unsigned: 0,
+            unsigned_since: None,
+            followers: 0,
+        };
+        let (bell, news) = (Condvar::new(), Condvar::new());
+        Writer { desk: Mutex::new(desk), store: Mutex::new(Some(store)), bell, news }
+    }
+
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn event(
+        &self,
+        prepared: Prepared,
+        durability: Durability,
+        failing: Failing,
+    ) -> Result<Receipt, AppendError> {
+        let work = Work::Event(Box::new(prepared));
+        let receipts = self.submit(work, durability, failing == Failing::Keep)?;
+        receipts.first().copied().ok_or(AppendError::Panicked)
+    }
+
+    pub(crate) fn rows(&self, rows: Rows, durability: Durability) -> Done {
+        self.submit(Work::Rows(Some(rows)), durability, false)
+    }
+
+    fn submit(&self, work: Work, durability: Durability, is_kept: bool) -> Done {
+        let reply = Arc::new(OnceLock::new());
+        let entry = Entry { work, reply: Some((durability, Arc::clone(&reply))), is_kept };
+        let mut desk = self.desk();
+        desk.admit(entry)?;
+        let turn = Arc::clone(&desk.turn);
+        loop {
+            if let Some(done) = reply.get() {
+                return done.clone();
+            }
+            desk = if desk.is_led {
+                turn.wait(desk).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.lead(desk)
+            };
+        }
+    }
+
+    /// Takes an event that nobody waits for.
+    pub(crate) fn later(&self, prepared: Prepared) -> Result<EventId, AppendError> {
+        let id = prepared.event.id;
+        let mut desk = self.desk();
+        let work = Work::Event(Box::new(prepared));
+        desk.admit(Entry { work, reply: None, is_kept: true })?;
+        desk.buffered += 1;
+        if desk.buffered == MOST_BUFFERED {
+            desk.flush_by = Some(Instant::now());
+            self.bell.notify_one();
+        } else if desk.flush_by.is_none() {
+            desk.flush_by = Some(Instant::now() + LAZY_MOST);
+            self.bell.notify_one();
+        }
+        Ok(id)
+    }
+
+    /// Commits everything that waits.
+    fn lead<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        desk.is_led = true;
+        let (entries, turn) = desk.take();
+        drop(desk);
+        let led = Led::commit(&self.store, entries);
+        let mut desk = self.desk();
+        desk.is_led = false;
+        let is_new = led.events > 0;
+        if desk.settle(led) {
+            self.bell.notify_one();
+        }
+        if is_new && desk.followers > 0 {
+            self.news.notify_all();
+        }
+        turn.notify_all();
+        if !desk.waiting.is_empty() {
+            desk.turn.notify_one();
+        }
+        desk
+    }
+
+    /// Writes what nobody waits for, if it is time.
+    pub(crate) fn flush<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+    ) -> (MutexGuard<'a, Desk>, bool) {
+        if !is_over(desk.flush_by) || desk.waiting.is_empty() {
+            return (desk, false);
+        }
+        if desk.is_led {
+            let turn = Arc::clone(&desk.turn);
+            desk = turn.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        } else {
+            desk = self.lead(desk);
+        }
+        (desk, true)
+    }
+
+    /// Syncs lazy commits, if it is time.
+    pub(crate) fn sync<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+    ) -> (MutexGuard<'a, Desk>, bool) {
+        if !is_over(desk.sync_by) {
+            return (desk, false);
+        }
+        desk.sync_by = None;
+        drop(desk);
+        let is_synced = self.sync_now().is_ok();
+        desk = self.desk();
+        if !is_synced {
+            desk.sync_by.get_or_insert_with(|| Instant::now() + LAZY_MOST);
+        }
+        (desk, true)
+    }
+
+    fn sync_now(&self) -> std::io::Result<()> {
+        let wal = self.store().as_ref().map(|store| store.wal().to_owned());
+        wal.map_or(Ok(()), |wal| sync(&wal))
+    }
+
+    /// Takes no more, and writes and syncs what waits.
+    pub(crate) fn close(&self) -> Result<(), AppendError> {
+        let mut desk = self.desk();
+        desk.is_closed = true;
+        self.bell.notify_all();
+        self.news.notify_all();
+        while desk.is_led {
+            let turn = Arc::clone(&desk.turn);
+            let waited = turn.wait_timeout(desk, Duration::from_millis(10));
+            desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let had_buffered = !desk.waiting.is_empty();
+        if had_buffered {
+            desk = self.lead(desk);
+        }
+        let is_left = !desk.waiting.is_empty();
+        drop(desk);
+        self.sync_now()?;
+        if is_left { Err(AppendError::Failed("buffered events were lost".into())) } else { Ok(()) }
+    }
+
+    /// Commits by itself, beside the desk: for what is written when the desk is closed already.
+    pub(crate) fn last(&self, rows: Rows) -> Done {
+        let mut store = self.store();
+        let store = store.as_mut().ok_or(AppendError::Closed)?;
+        let mut batch = [Work::Rows(Some(rows))];
+        store.commit(&mut batch, true)?.pop().unwrap_or(Err(AppendError::Panicked))
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self) {
+        self.store().take();
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
+}
+
+impl Desk {
+    fn admit(&mut self, entry: Entry) -> Result<(), AppendError> {
+        if self.is_closed {
+            return Err(AppendError::Closed);
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(AppendError::Busy);
+        }
+        self.waiting.push_back(entry);
+        Ok(())
+    }
+
+    fn take(&mut self) -> (VecDeque<Entry>, Arc<Condvar>) {
+        self.buffered = 0;
+        self.flush_by = None;
+        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.turn))
+    }
+
+    /// Whether the housekeeper must hear of it.
+    fn settle(&mut self, led: Led) -> bool {
+        let mut is_news = false;
+        if led.events > 0 {
+            self.commits += 1;
+            self.unsigned += led.events;
+            if self.unsigned_since.is_none() {
+                self.unsigned_since = Some(Instant::now());
+                is_news = true;
+            }
+        }
+        match led.is_synced {
+            Some(true) => self.sync_by = None,
+            Some(false) if self.sync_by.is_none() => {
+                self.sync_by = Some(Instant::now() + LAZY_MOST);
+                is_news = true;
+            }
+            _ => {}
+        }
+        if !led.again.is_empty() {
+            self.buffered += led.again.len();
+            led.again.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
+            self.flush_by = Some(Instant::now() + LAZY_MOST);
+            is_news = true;
+        }
+        is_news
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// When flushing or syncing is due next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.flush_by.into_iter().chain(self.sync_by).min()
+    }
+}
+
+/// What became of a turn.
+struct Led {
+    events: u64,
+    /// `None` if nothing was committed.
+    is_synced: Option<bool>,
+    /// Events that nobody waits for, and that are still to be written.
+    again: Vec<Entry>,
+}
+
+impl Led {
+    /// Every reply is given, whatever happens.
+    fn commit(store: &Mutex<Option<Store>>, entries: VecDeque<Entry>) -> Led {
+        let is_synced = entries.iter().any(|entry| entry.wants() == Some(Durability::Synced));
+        let (mut batch, replies): (Vec<Work>, Vec<_>) =
+            entries.into_iter().map(|entry| (entry.work, (entry.reply, entry.is_kept))).unzip();
+        let committed = catch_unwind(AssertUnwindSafe(|| {
+            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            store.as_mut().ok_or(AppendError::Closed)?.commit(&mut batch, is_synced)
+        }));
+        match committed.unwrap_or(Err(AppendError::Panicked)) {
+            Ok(all) => {
+                let events = all.iter().flatten().map(|receipts| receipts.len() as u64).sum();
+                for (done, (reply, _)) in all.into_iter().zip(replies) {
+                    answer(reply, done);
+                }
+                Led { events, is_synced: Some(is_synced), again: Vec::new() }
+            }
+            Err(error) => {
+                let is_final = matches!(error, AppendError::Panicked | AppendError::Closed);
+                let mut again = Vec::new();
+                for (work, (reply, is_kept)) in batch.into_iter().zip(replies) {
+                    answer(reply, Err(error.clone()));
+                    if is_kept && !is_final {
+                        again.push(Entry { work, reply: None, is_kept });
+                    }
+                }
+                Led { events: 0, is_synced: None, again }
+            }
+        }
+    }
+}
+
+fn answer(reply: Option<(Durability, Arc<OnceLock<Done>>)>, done: Done) {
+    if let Some((_, reply)) = reply
+        && reply.set(done).is_err()
+    {
+        debug_assert!(false, "an entry was answered twice");
+    }
+}
+
+impl Entry {
+    fn wants(&self) -> Option<Durability> {
+        self.reply.as_ref().map(|(durability, _)| *durability)
+    }
+}
