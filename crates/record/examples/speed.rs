@@ -3,6 +3,12 @@
 //!
 //! `cargo run --release -p hotcell-record --example speed [DIRECTORY]`
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a measurement that cannot go on has nothing to say"
+)]
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

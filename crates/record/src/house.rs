@@ -11,7 +11,7 @@ use crate::error::AppendError;
 use crate::event::Kind;
 use crate::record::Shared;
 use crate::store::Rows;
-use crate::writer::{Desk, Durability, Failing};
+use crate::writer::{Durability, Failing};
 
 /// Most checkpoints that are handed to the sink at one time.
 const MOST_SUNK: usize = 256;
@@ -37,29 +37,22 @@ fn keep(shared: &Shared) {
         if did {
             continue;
         }
-        let checkpoint_at = shared.checkpoint_at(&desk);
-        if checkpoint_at.is_some_and(|at| at <= Instant::now()) {
+        if desk.sign_by().is_some_and(|at| at <= Instant::now()) {
             drop(desk);
             // It is tried again when the next one is due; what waits for the sink is in the database.
             shared.checkpoint().ok();
             desk = writer.desk();
             continue;
         }
-        let next = desk.next_deadline().into_iter().chain(checkpoint_at).min();
-        let wait = next.map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
+        let at = desk.next_deadline().unwrap_or_else(|| Instant::now() + IDLE);
+        desk.wakes_at = Some(at);
+        let wait = at.saturating_duration_since(Instant::now());
         desk = writer.bell.wait_timeout(desk, wait).unwrap_or_else(PoisonError::into_inner).0;
+        desk.wakes_at = None;
     }
 }
 
 impl Shared {
-    fn checkpoint_at(&self, desk: &Desk) -> Option<Instant> {
-        let since = desk.unsigned_since?;
-        if desk.unsigned >= self.options.checkpoint_events {
-            return Some(since);
-        }
-        Some(since + self.options.checkpoint_time)
-    }
-
     /// Signs the end of the chain, and hands it to the sink.
     pub(crate) fn checkpoint(self: &Shared) -> Result<(), AppendError> {
         let mut desk = self.writer.desk();

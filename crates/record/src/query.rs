@@ -236,6 +236,23 @@ pub(crate) fn one(connection: &Connection, seq: u64) -> Result<Option<Event>, Re
     rows.next()?.map(|row| checked(row, &mut Vec::new())).transpose()
 }
 
+/// The events after this one, whoever's they are.
+pub(crate) fn span(
+    connection: &Connection,
+    after: u64,
+    most: u64,
+) -> Result<Vec<Event>, ReadError> {
+    let select = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+    let mut select = connection.prepare_cached(&select)?;
+    let mut rows = select.query([after as i64, most as i64])?;
+    let mut events = Vec::new();
+    let mut buffer = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(checked(row, &mut buffer)?);
+    }
+    Ok(events)
+}
+
 fn end_of(connection: &Connection, call: CallId) -> Result<Option<Event>, ReadError> {
     let select = format!(
         "SELECT {COLUMNS} FROM event WHERE call = ?1 AND kind IN ('outcome', 'recovered') LIMIT 1"

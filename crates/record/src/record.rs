@@ -131,8 +131,9 @@ impl Record {
         if let Some(fault) = start.fault.as_ref().filter(|_| start.standing == Standing::Broken) {
             return Err(OpenError::damaged(&database, &fault.to_string()));
         }
+        let sign_after = (options.checkpoint_events, options.checkpoint_time);
         let shared = Arc::new(Shared {
-            writer: Writer::new(Store::new(connection, &database)),
+            writer: Writer::new(Store::new(connection, &database), sign_after),
             readers: Readers::new(database.clone(), options.busy),
             owner: owner.id(),
             is_missed: AtomicBool::new(false),

@@ -270,7 +270,9 @@ impl Verifier {
     fn chunk(&mut self, tx: &Transaction<'_>, from: From) -> Result<usize, Stop> {
         let next = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
         let mut next = tx.prepare_cached(&next)?;
-        let mut rows = next.query((self.last.0 as i64, CHUNK as i64))?;
+        // What is numbered below the first must not be there either.
+        let after = if self.last.0 == 0 { i64::MIN } else { self.last.0 as i64 };
+        let mut rows = next.query((after, CHUNK as i64))?;
         let mut read = 0;
         while let Some(row) = rows.next()? {
             let seq = self.last.0 + 1;
@@ -409,16 +411,19 @@ impl Verifier {
         } else {
             number = signed - 1;
         }
-        let next = "SELECT number, line FROM checkpoint WHERE number > ?1 AND number <= ?2 ORDER BY number";
+        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2 ORDER BY number";
         let mut next = connection.prepare(next)?;
         let mut rows = next.query((number, signed))?;
         let mut read = 0;
         while let Some(row) = rows.next()? {
             let found: i64 = row.get(0)?;
-            let line: String = row.get(1)?;
+            let line: String = row.get(2)?;
             let checkpoint = read_checkpoint(&line, home)?;
             number += 1;
             let seq = checkpoint.seq;
+            if u64::try_from(row.get::<_, i64>(1)?) != Ok(seq) {
+                return Err(fault(Some(seq), "checkpoint", "it is listed for another event"));
+            }
             if found != number || prev.is_some_and(|prev| prev != checkpoint.prev) {
                 return Err(fault(Some(seq), "checkpoint", "it does not follow the one before it"));
             }

@@ -50,8 +50,12 @@ pub(crate) struct Desk {
     buffered: usize,
     flush_by: Option<Instant>,
     sync_by: Option<Instant>,
+    /// When the housekeeper looks next, by itself.
+    pub(crate) wakes_at: Option<Instant>,
     /// Counts commits with events.
     pub(crate) commits: u64,
+    /// After how many events, or how much time, a checkpoint is due.
+    sign_after: (u64, Duration),
     /// Events since the last checkpoint, and the time of the first of them.
     pub(crate) unsigned: u64,
     pub(crate) unsigned_since: Option<Instant>,
@@ -81,7 +85,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Writer {
-    pub(crate) fn new(store: Store) -> Writer {
+    pub(crate) fn new(store: Store, sign_after: (u64, Duration)) -> Writer {
         let desk = Desk {
             waiting: VecDeque::new(),
             turn: Arc::default(),
@@ -90,7 +94,9 @@ impl Writer {
             buffered: 0,
             flush_by: None,
             sync_by: None,
+            wakes_at: None,
             commits: 0,
+            sign_after,
             unsigned: 0,
             unsigned_since: None,
             followers: 0,
@@ -145,11 +151,10 @@ impl Writer {
         desk.buffered += 1;
         if desk.buffered == MOST_BUFFERED {
             desk.flush_by = Some(Instant::now());
-            self.bell.notify_one();
         } else if desk.flush_by.is_none() {
             desk.flush_by = Some(Instant::now() + LAZY_MOST);
-            self.bell.notify_one();
         }
+        self.ring(&desk);
         Ok(id)
     }
 
@@ -161,18 +166,26 @@ impl Writer {
         let led = Led::commit(&self.store, entries);
         let mut desk = self.desk();
         desk.is_led = false;
-        let is_new = led.events > 0;
-        if desk.settle(led) {
-            self.bell.notify_one();
-        }
+        let (is_new, is_shared) = (led.events > 0, led.is_shared);
+        desk.settle(led);
+        self.ring(&desk);
         if is_new && desk.followers > 0 {
             self.news.notify_all();
         }
-        turn.notify_all();
+        if is_shared {
+            turn.notify_all();
+        }
         if !desk.waiting.is_empty() {
             desk.turn.notify_one();
         }
         desk
+    }
+
+    /// Wakes the housekeeper, if it would look too late.
+    fn ring(&self, desk: &Desk) {
+        if desk.wakes_at.is_some_and(|at| desk.next_deadline().is_some_and(|next| next < at)) {
+            self.bell.notify_one();
+        }
     }
 
     /// Writes what nobody waits for, if it is time.
@@ -276,47 +289,47 @@ impl Desk {
         (std::mem::take(&mut self.waiting), std::mem::take(&mut self.turn))
     }
 
-    /// Whether the housekeeper must hear of it.
-    fn settle(&mut self, led: Led) -> bool {
-        let mut is_news = false;
+    fn settle(&mut self, led: Led) {
         if led.events > 0 {
             self.commits += 1;
             self.unsigned += led.events;
-            if self.unsigned_since.is_none() {
-                self.unsigned_since = Some(Instant::now());
-                is_news = true;
-            }
+            self.unsigned_since.get_or_insert_with(Instant::now);
         }
         match led.is_synced {
             Some(true) => self.sync_by = None,
-            Some(false) if self.sync_by.is_none() => {
-                self.sync_by = Some(Instant::now() + LAZY_MOST);
-                is_news = true;
+            Some(false) => {
+                self.sync_by.get_or_insert_with(|| Instant::now() + LAZY_MOST);
             }
-            _ => {}
+            None => {}
         }
         if !led.again.is_empty() {
             self.buffered += led.again.len();
             led.again.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
             self.flush_by = Some(Instant::now() + LAZY_MOST);
-            is_news = true;
         }
-        is_news
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// When flushing or syncing is due next.
+    /// When the housekeeper has something to do next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.flush_by.into_iter().chain(self.sync_by).min()
+        self.flush_by.into_iter().chain(self.sync_by).chain(self.sign_by()).min()
+    }
+
+    /// When a checkpoint is due.
+    pub(crate) fn sign_by(&self) -> Option<Instant> {
+        let since = self.unsigned_since?;
+        Some(if self.unsigned >= self.sign_after.0 { since } else { since + self.sign_after.1 })
     }
 }
 
 /// What became of a turn.
 struct Led {
     events: u64,
+    /// Others than the leader wait for it.
+    is_shared: bool,
     /// `None` if nothing was committed.
     is_synced: Option<bool>,
     /// Events that nobody waits for, and that are still to be written.
@@ -326,6 +339,7 @@ struct Led {
 impl Led {
     /// Every reply is given, whatever happens.
     fn commit(store: &Mutex<Option<Store>>, entries: VecDeque<Entry>) -> Led {
+        let is_shared = entries.len() > 1;
         let is_synced = entries.iter().any(|entry| entry.wants() == Some(Durability::Synced));
         let (mut batch, replies): (Vec<Work>, Vec<_>) =
             entries.into_iter().map(|entry| (entry.work, (entry.reply, entry.is_kept))).unzip();
@@ -339,7 +353,7 @@ impl Led {
                 for (done, (reply, _)) in all.into_iter().zip(replies) {
                     answer(reply, done);
                 }
-                Led { events, is_synced: Some(is_synced), again: Vec::new() }
+                Led { events, is_shared, is_synced: Some(is_synced), again: Vec::new() }
             }
             Err(error) => {
                 let is_final = matches!(error, AppendError::Panicked | AppendError::Closed);
@@ -350,7 +364,7 @@ impl Led {
                         again.push(Entry { work, reply: None, is_kept });
                     }
                 }
-                Led { events: 0, is_synced: None, again }
+                Led { events: 0, is_shared, is_synced: None, again }
             }
         }
     }
