@@ -26,7 +26,7 @@ pub(crate) fn begin(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
 fn keep(shared: &Shared) {
     let writer = &shared.writer;
     let mut desk = writer.desk();
-    while !desk.is_closed() {
+    while !desk.is_ending {
         let did;
         (desk, did) = writer.flush(desk);
         if did {

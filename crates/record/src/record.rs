@@ -121,8 +121,8 @@ impl Record {
             make(&home, &database, &options, &redactor, owner.id())?;
             db::inspect(&database)?;
         }
-        let key = Key::open(&home)?;
         let connection = db::connect(&database, Access::Write, options.busy)?;
+        let key = Key::open(&home)?;
         let id = home_id(&connection).map_err(|error| OpenError::sql(&database, &error))?;
         check_key(&connection, &home, &key)?;
         let anchor = options.sink.anchor(&home);
@@ -133,7 +133,7 @@ impl Record {
         }
         let sign_after = (options.checkpoint_events, options.checkpoint_time);
         let shared = Arc::new(Shared {
-            writer: Writer::new(Store::new(connection, &database), sign_after),
+            writer: Writer::new(Store::new(connection, &database, options.busy), sign_after),
             readers: Readers::new(database.clone(), options.busy),
             owner: owner.id(),
             is_missed: AtomicBool::new(false),
@@ -275,8 +275,9 @@ impl Inner {
     fn close(&self) -> Result<(), AppendError> {
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(housekeeper) = housekeeper else { return Ok(()) };
-        let written = self.shared.writer.close();
+        self.shared.writer.end_house();
         let is_ended = housekeeper.join().is_ok();
+        let written = self.shared.writer.close();
         let signed = self.shared.last_checkpoint();
         self.shared.readers.close();
         self.shared.writer.end();

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hotcell_types::CallId;
 use rusqlite::{
@@ -16,6 +18,9 @@ use crate::event::Kind;
 use crate::hex::{Digest, EventId};
 use crate::prepare::Prepared;
 use crate::row;
+
+/// How often a lock is tried.
+const BUSY_STEP: Duration = Duration::from_micros(500);
 
 /// Proof that an event is in the chain. Only the record makes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,7 @@ pub(crate) type Done = Result<Vec<Receipt>, AppendError>;
 pub(crate) struct Store {
     connection: Connection,
     wal: PathBuf,
+    busy: Duration,
     /// Commits are not synced at present.
     is_lazy: bool,
     buffer: Vec<u8>,
@@ -83,10 +89,10 @@ impl From<rusqlite::Error> for Trouble {
 }
 
 impl Store {
-    pub(crate) fn new(connection: Connection, database: &Path) -> Store {
+    pub(crate) fn new(connection: Connection, database: &Path, busy: Duration) -> Store {
         let mut wal = database.as_os_str().to_owned();
         wal.push("-wal");
-        Store { connection, wal: wal.into(), is_lazy: false, buffer: Vec::new() }
+        Store { connection, wal: wal.into(), busy, is_lazy: false, buffer: Vec::new() }
     }
 
     /// What became of each entry, when all that went well is in the database; or why nothing is.
@@ -96,8 +102,8 @@ impl Store {
         is_synced: bool,
     ) -> Result<Vec<Done>, AppendError> {
         self.synchronise(is_synced)?;
-        let Store { connection, buffer, .. } = self;
-        let tx = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+        let Store { connection, buffer, busy, .. } = self;
+        let tx = begin(connection, *busy)?;
         let (seq, hash) = head(&tx)?;
         let mut end = End { tx: &tx, seq, hash, buffer };
         let mut done = Vec::with_capacity(batch.len());
@@ -130,6 +136,28 @@ impl Store {
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
+}
+
+/// Waits for other processes in small steps: SQLite's own grow to a tenth of a second, and who takes them
+/// hardly ever gets a turn beside somebody who writes all the time.
+fn begin(connection: &Connection, busy: Duration) -> rusqlite::Result<Transaction<'_>> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let deadline = Instant::now() + busy;
+    let begun = loop {
+        let begun = Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
+        match begun {
+            Err(error) if is_locked(&error) && Instant::now() < deadline => {
+                thread::sleep(BUSY_STEP)
+            }
+            begun => break begun,
+        }
+    };
+    connection.busy_timeout(busy)?;
+    begun
+}
+
+fn is_locked(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 /// What is no longer in the write-ahead log was synced when it was moved.

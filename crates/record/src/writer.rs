@@ -47,6 +47,8 @@ pub(crate) struct Desk {
     turn: Arc<Condvar>,
     is_led: bool,
     is_closed: bool,
+    /// The housekeeper is to go.
+    pub(crate) is_ending: bool,
     buffered: usize,
     flush_by: Option<Instant>,
     sync_by: Option<Instant>,
@@ -91,6 +93,7 @@ impl Writer {
             turn: Arc::default(),
             is_led: false,
             is_closed: false,
+            is_ending: false,
             buffered: 0,
             flush_by: None,
             sync_by: None,
@@ -128,6 +131,9 @@ impl Writer {
         let reply = Arc::new(OnceLock::new());
         let entry = Entry { work, reply: Some((durability, Arc::clone(&reply))), is_kept };
         let mut desk = self.desk();
+        if desk.is_full() && !desk.is_led && !desk.is_closed {
+            desk = self.lead(desk);
+        }
         desk.admit(entry)?;
         let turn = Arc::clone(&desk.turn);
         loop {
@@ -228,19 +234,23 @@ impl Writer {
         wal.map_or(Ok(()), |wal| sync(&wal))
     }
 
+    /// Tells the housekeeper to go, when it has done what it is doing.
+    pub(crate) fn end_house(&self) {
+        self.desk().is_ending = true;
+        self.bell.notify_all();
+    }
+
     /// Takes no more, and writes and syncs what waits.
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let mut desk = self.desk();
         desk.is_closed = true;
-        self.bell.notify_all();
         self.news.notify_all();
         while desk.is_led {
             let turn = Arc::clone(&desk.turn);
             let waited = turn.wait_timeout(desk, Duration::from_millis(10));
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let had_buffered = !desk.waiting.is_empty();
-        if had_buffered {
+        if !desk.waiting.is_empty() {
             desk = self.lead(desk);
         }
         let is_left = !desk.waiting.is_empty();
@@ -276,11 +286,15 @@ impl Desk {
         if self.is_closed {
             return Err(AppendError::Closed);
         }
-        if self.waiting.len() >= MOST_WAITING {
+        if self.is_full() {
             return Err(AppendError::Busy);
         }
         self.waiting.push_back(entry);
         Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST_WAITING
     }
 
     fn take(&mut self) -> (VecDeque<Entry>, Arc<Condvar>) {
