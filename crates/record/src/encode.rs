@@ -118,3 +118,29 @@ fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*number), rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_list_has_one_spelling(items in proptest::collection::vec(".{0,9}", 0..5)) {
+            prop_assert_eq!(unlist(&list(&items)), Some(items));
+        }
+
+        #[test]
+        fn bytes_are_a_list_or_nothing(
+            count in 0..3_u64,
+            length in 0..9_u64,
+            rest in proptest::collection::vec(any::<u8>(), 0..12),
+        ) {
+            let bytes = [count.to_le_bytes().as_slice(), &length.to_le_bytes(), &rest].concat();
+            if let Some(items) = unlist(&bytes) {
+                prop_assert_eq!(list(&items), bytes);
+            }
+        }
+    }
+}

@@ -26,6 +26,8 @@ pub enum AppendError {
     AlreadyBegun(CallId),
     #[error("call {0} is not open: it was finished before, or never begun")]
     NotOpen(CallId),
+    #[error("what is recorded together with rows is given back, not appended meanwhile")]
+    Nested,
     #[error("what was to be recorded together with it panicked")]
     Panicked,
 }

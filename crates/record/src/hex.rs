@@ -95,7 +95,14 @@ mod tests {
         let digest = Digest::of(b"");
         let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!((digest.to_string(), text.parse()), (text.to_owned(), Ok(digest)));
-        for bad in ["", "E3", &text[1..], &text.to_uppercase(), &format!("{text}00"), "0x"] {
+        for bad in [
+            "",
+            "E3",
+            text.trim_start_matches('e'),
+            &text.to_uppercase(),
+            &format!("{text}00"),
+            "0x",
+        ] {
             assert_eq!(bad.parse::<Digest>(), Err(BadHex), "{bad}");
         }
         assert_ne!(EventId::random().unwrap(), EventId::random().unwrap());

@@ -90,28 +90,8 @@ fn is_boundary(bytes: &[u8], at: usize) -> bool {
 #[derive(Debug)]
 pub(crate) struct Redactor {
     patterns: Vec<Pattern>,
-    starts: Starts,
-}
-
-/// Which bytes a pattern can begin with: all others are passed over at once.
-#[derive(Debug, Clone)]
-struct Starts([bool; 256]);
-
-impl Starts {
-    fn of<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Starts {
-        let mut starts = [false; 256];
-        let firsts = patterns.filter_map(|pattern| pattern.start.0.as_bytes().first());
-        for &first in firsts.chain(KEY_BEGIN.first()) {
-            if let Some(start) = starts.get_mut(usize::from(first)) {
-                *start = true;
-            }
-        }
-        Starts(starts)
-    }
-
-    fn has(&self, byte: u8) -> bool {
-        self.0.get(usize::from(byte)).copied().unwrap_or(false)
-    }
+    /// For each byte, the patterns that begin with it: most bytes begin none.
+    starts: Vec<Vec<usize>>,
 }
 
 impl Redactor {
@@ -131,8 +111,17 @@ impl Redactor {
             Pattern::builtin("npm", "npm_", Tail::Letters, 8, false),
         ];
         patterns.extend(further.iter().take(MOST_PATTERNS).cloned());
-        patterns.retain(|pattern| !pattern.start.0.is_empty());
-        let starts = Starts::of(patterns.iter());
+        Redactor::of(patterns)
+    }
+
+    fn of(patterns: Vec<Pattern>) -> Redactor {
+        let mut starts = vec![Vec::new(); 256];
+        for (place, pattern) in patterns.iter().enumerate() {
+            let first = pattern.start.0.as_bytes().first();
+            if let Some(start) = first.and_then(|&first| starts.get_mut(usize::from(first))) {
+                start.push(place);
+            }
+        }
         Redactor { patterns, starts }
     }
 
@@ -147,16 +136,14 @@ impl Redactor {
                 patterns.push(Pattern::exact("declared", Secret::new(inner)));
             }
         }
-        let starts = Starts::of(patterns.iter());
-        Redactor { patterns, starts }
+        Redactor::of(patterns)
     }
 
     pub(crate) fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut out = Vec::new();
         let (mut at, mut kept) = (0, 0);
         while let Some(&byte) = bytes.get(at) {
-            let found = if self.starts.has(byte) { self.find(bytes, at) } else { None };
-            let Some((kind, end)) = found else {
+            let Some((kind, end)) = self.find(byte, bytes, at) else {
                 at += 1;
                 continue;
             };
@@ -172,12 +159,14 @@ impl Redactor {
     }
 
     /// What begins here, and where it ends. The longest wins, so that the end of a value never stays.
-    fn find(&self, bytes: &[u8], at: usize) -> Option<(&str, usize)> {
-        let ends = self.patterns.iter().filter_map(|pattern| {
-            pattern.end(bytes, at).filter(|&end| end > at).map(|end| (pattern.kind.as_str(), end))
-        });
-        let key = private_key(bytes, at).map(|end| ("private-key", end));
-        ends.chain(key).max_by_key(|&(_, end)| end)
+    fn find(&self, first: u8, bytes: &[u8], at: usize) -> Option<(&str, usize)> {
+        let starts = self.starts.get(usize::from(first))?;
+        let patterns = starts.iter().filter_map(|&place| self.patterns.get(place));
+        let found = patterns
+            .filter_map(|pattern| Some((pattern.kind.as_str(), pattern.end(bytes, at)?)))
+            .max_by_key(|&(_, end)| end);
+        let key = if first == b'-' { private_key(bytes, at) } else { None };
+        found.into_iter().chain(key.map(|end| ("private-key", end))).max_by_key(|&(_, end)| end)
     }
 }
 

@@ -23,6 +23,12 @@ use crate::row;
 const BUSY_STEP: Duration = Duration::from_micros(500);
 
 /// Proof that an event is in the chain. Only the record makes them.
+///
+/// ```compile_fail
+/// fn forge(hash: hotcell_record::Digest, id: hotcell_record::EventId) -> hotcell_record::Receipt {
+///     hotcell_record::Receipt { seq: 1, hash, id }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     pub(crate) seq: u64,

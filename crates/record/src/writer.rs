@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::error::AppendError;
@@ -45,7 +46,7 @@ pub(crate) struct Writer {
 pub(crate) struct Desk {
     waiting: VecDeque<Entry>,
     turn: Arc<Condvar>,
-    is_led: bool,
+    leader: Option<ThreadId>,
     is_closed: bool,
     /// The housekeeper is to go.
     pub(crate) is_ending: bool,
@@ -91,7 +92,7 @@ impl Writer {
         let desk = Desk {
             waiting: VecDeque::new(),
             turn: Arc::default(),
-            is_led: false,
+            leader: None,
             is_closed: false,
             is_ending: false,
             buffered: 0,
@@ -131,7 +132,7 @@ impl Writer {
         let reply = Arc::new(OnceLock::new());
         let entry = Entry { work, reply: Some((durability, Arc::clone(&reply))), is_kept };
         let mut desk = self.desk();
-        if desk.is_full() && !desk.is_led && !desk.is_closed {
+        if desk.is_full() && !desk.is_led() && !desk.is_closed {
             desk = self.lead(desk);
         }
         desk.admit(entry)?;
@@ -140,7 +141,7 @@ impl Writer {
             if let Some(done) = reply.get() {
                 return done.clone();
             }
-            desk = if desk.is_led {
+            desk = if desk.is_led() {
                 turn.wait(desk).unwrap_or_else(PoisonError::into_inner)
             } else {
                 self.lead(desk)
@@ -166,12 +167,12 @@ impl Writer {
 
     /// Commits everything that waits.
     fn lead<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
-        desk.is_led = true;
+        desk.leader = Some(thread::current().id());
         let (entries, turn) = desk.take();
         drop(desk);
         let led = Led::commit(&self.store, entries);
         let mut desk = self.desk();
-        desk.is_led = false;
+        desk.leader = None;
         let (is_new, is_shared) = (led.events > 0, led.is_shared);
         desk.settle(led);
         self.ring(&desk);
@@ -202,7 +203,7 @@ impl Writer {
         if !is_over(desk.flush_by) || desk.waiting.is_empty() {
             return (desk, false);
         }
-        if desk.is_led {
+        if desk.is_led() {
             let turn = Arc::clone(&desk.turn);
             desk = turn.wait(desk).unwrap_or_else(PoisonError::into_inner);
         } else {
@@ -245,7 +246,7 @@ impl Writer {
         let mut desk = self.desk();
         desk.is_closed = true;
         self.news.notify_all();
-        while desk.is_led {
+        while desk.is_led() {
             let turn = Arc::clone(&desk.turn);
             let waited = turn.wait_timeout(desk, Duration::from_millis(10));
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -282,7 +283,14 @@ fn is_over(deadline: Option<Instant>) -> bool {
 }
 
 impl Desk {
+    fn is_led(&self) -> bool {
+        self.leader.is_some()
+    }
+
     fn admit(&mut self, entry: Entry) -> Result<(), AppendError> {
+        if self.leader == Some(thread::current().id()) {
+            return Err(AppendError::Nested);
+        }
         if self.is_closed {
             return Err(AppendError::Closed);
         }

@@ -500,6 +500,39 @@ fn checkpoints_come_by_count_and_by_time() {
 }
 
 #[test]
+fn verification_goes_on_beside_writers() {
+    let home = home();
+    let options = Options { checkpoint_events: 7, ..Options::default() };
+    let record = Record::open(home.path(), options).unwrap();
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let record = &record;
+                scope.spawn(move || {
+                    for number in 0..60 {
+                        let intent =
+                            record.begin(full(Kind::Intent, thread * 1000 + number)).unwrap();
+                        intent.finish(full(Kind::Outcome, number)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let verdict = record.verify(From::Start).unwrap();
+            assert_eq!(verdict.standing, Standing::Sound, "{verdict}");
+            let mut export = Vec::new();
+            let exported = record.export(&mut export).unwrap();
+            assert_eq!(
+                export.iter().filter(|&&byte| byte == b'\n').count() as u64,
+                exported.events + exported.checkpoints + 2
+            );
+        }
+    });
+    record.close().unwrap();
+    assert_eq!(assert_sound(home.path()).events, 1 + 4 * 60 * 2);
+}
+
+#[test]
 fn two_processes_that_begin_a_home_at_once_share_it() {
     for _ in 0..10 {
         let home = home();
