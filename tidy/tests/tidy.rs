@@ -38,6 +38,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "sandbox serves every door: what a door needs is for the door to do, through `Job` and `Outcome`",
     ),
     (
+        "hotcell-record",
+        &["hotcell-types"],
+        "the record takes drafts and keeps them: what they mean is the engine's affair",
+    ),
+    (
         "hotcell-ledger",
         &["hotcell-types"],
         "the ledger takes a transaction and gives back statements: who records them is the engine's affair",

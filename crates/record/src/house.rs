@@ -1,0 +1,142 @@
+//! What is done beside the appends: late flushes and syncs, and checkpoints with their way to the sink.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::checkpoint;
+use crate::error::AppendError;
+use crate::event::Kind;
+use crate::record::Shared;
+use crate::store::Rows;
+use crate::writer::{Durability, Failing};
+
+/// Most checkpoints that are handed to the sink at one time.
+const MOST_SUNK: usize = 256;
+/// How long the housekeeper sleeps when there is nothing to do.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Ends when the record is closed.
+pub(crate) fn begin(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("record".into()).spawn(move || keep(&shared))
+}
+
+fn keep(shared: &Shared) {
+    let writer = &shared.writer;
+    let mut desk = writer.desk();
+    while !desk.is_ending {
+        let did;
+        (desk, did) = writer.flush(desk);
+        if did {
+            continue;
+        }
+        let did;
+        (desk, did) = writer.sync(desk);
+        if did {
+            continue;
+        }
+        if desk.sign_by().is_some_and(|at| at <= Instant::now()) {
+            drop(desk);
+            // It is tried again when the next one is due; what waits for the sink is in the database.
+            shared.checkpoint().ok();
+            desk = writer.desk();
+            continue;
+        }
+        let at = desk.next_deadline().unwrap_or_else(|| Instant::now() + IDLE);
+        desk.wakes_at = Some(at);
+        let wait = at.saturating_duration_since(Instant::now());
+        desk = writer.bell.wait_timeout(desk, wait).unwrap_or_else(PoisonError::into_inner).0;
+        desk.wakes_at = None;
+    }
+}
+
+impl Shared {
+    /// Signs the end of the chain, and hands it to the sink.
+    pub(crate) fn checkpoint(self: &Shared) -> Result<(), AppendError> {
+        let mut desk = self.writer.desk();
+        (desk.unsigned, desk.unsigned_since) = (0, None);
+        drop(desk);
+        let signed = self.writer.rows(self.signing(), Durability::Synced);
+        if let Err(error) = signed {
+            self.writer.desk().unsigned_since.get_or_insert_with(Instant::now);
+            return Err(error);
+        }
+        self.sink_pending();
+        Ok(())
+    }
+
+    /// The same when nothing else is written any more.
+    pub(crate) fn last_checkpoint(&self) -> Result<(), AppendError> {
+        self.writer.last(self.signing())?;
+        if let Ok(waiting) = self.waiting_checkpoints()
+            && let Some(last) = self.sink(&waiting).0
+        {
+            self.writer.last(sunk(last))?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what the sink does not have yet, in order. A sink that fails stops nothing: the gap is
+    /// recorded once, and what waits is tried again with the next checkpoint.
+    pub(crate) fn sink_pending(&self) {
+        let Ok(waiting) = self.waiting_checkpoints() else { return };
+        let (last, failure) = self.sink(&waiting);
+        if let Some(last) = last {
+            self.is_missed.store(false, Ordering::Relaxed);
+            // If this fails, they are handed over once more.
+            self.writer.rows(sunk(last), Durability::Committed).ok();
+        }
+        if let Some(error) = failure
+            && !self.is_missed.swap(true, Ordering::Relaxed)
+        {
+            let mut draft = self.own_draft(Kind::CheckpointMissed);
+            draft.reason = Some(format!("the sink did not take a checkpoint: {error}"));
+            let recorded = self.prepare(draft).and_then(|prepared| {
+                self.writer.event(prepared, Durability::Committed, Failing::Keep)
+            });
+            // It is kept and written later.
+            recorded.ok();
+        }
+    }
+
+    /// The number of the last one that the sink took, and why it took no more.
+    fn sink(&self, waiting: &[(i64, String)]) -> (Option<i64>, Option<io::Error>) {
+        let mut last = None;
+        for (number, line) in waiting {
+            match self.options.sink.write(&self.home, line) {
+                Ok(()) => last = Some(*number),
+                Err(error) => return (last, Some(error)),
+            }
+        }
+        (last, None)
+    }
+
+    fn waiting_checkpoints(&self) -> Result<Vec<(i64, String)>, AppendError> {
+        let store = self.writer.store();
+        let store = store.as_ref().ok_or(AppendError::Closed)?;
+        let waiting =
+            "SELECT number, line FROM checkpoint WHERE is_sunk = 0 ORDER BY number LIMIT ?1";
+        let mut waiting = store.connection().prepare_cached(waiting)?;
+        let rows = waiting.query_map([MOST_SUNK as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn signing(&self) -> Rows {
+        let (home, time) = (self.id, (self.options.clock)());
+        let key = self.key.clone();
+        Box::new(move |tx| {
+            checkpoint::write(tx, home, &key, time)?;
+            Ok(Vec::new())
+        })
+    }
+}
+
+fn sunk(last: i64) -> Rows {
+    Box::new(move |tx| {
+        let sunk = "UPDATE checkpoint SET is_sunk = 1 WHERE is_sunk = 0 AND number <= ?1";
+        tx.prepare_cached(sunk)?.execute([last])?;
+        Ok(Vec::new())
+    })
+}

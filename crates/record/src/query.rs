@@ -1,0 +1,272 @@
+//! Reading: always for one tenant, always hashed again, so that what was changed is never given out as
+//! what was recorded.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hotcell_types::{CallId, Name, Status};
+use rusqlite::{Connection, OptionalExtension, named_params};
+
+use crate::db::{self, Access, OpenError, pragma};
+use crate::encode;
+use crate::error::ReadError;
+use crate::event::{Event, Kind, Summary};
+use crate::record::Record;
+use crate::row::{self, COLUMNS};
+use crate::verify::{From, Verdict, verify_connection};
+
+/// Most events of one page.
+pub const MOST_PAGE: usize = 1000;
+/// Connections that are kept for the next reader.
+const KEPT: usize = 4;
+/// How often other processes' events are looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Which events. Only those of the tenant, whatever else is asked for.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub tenant: Name,
+    pub call: Option<CallId>,
+    pub tool: Option<String>,
+    pub kind: Option<Kind>,
+    pub status: Option<Status>,
+    /// Nanoseconds since 1970: not before, and before.
+    pub since: Option<i64>,
+    pub until: Option<i64>,
+    /// Only later ones.
+    pub after: u64,
+    /// At most `MOST_PAGE`.
+    pub limit: usize,
+}
+
+impl Filter {
+    /// Everything of a tenant, from the first event.
+    pub fn of(tenant: Name) -> Filter {
+        Filter {
+            tenant,
+            call: None,
+            tool: None,
+            kind: None,
+            status: None,
+            since: None,
+            until: None,
+            after: 0,
+            limit: MOST_PAGE,
+        }
+    }
+}
+
+/// A call: what was meant, and what became of it so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub intent: Event,
+    /// An outcome, or what recovery put in its place.
+    pub end: Option<Event>,
+}
+
+impl Record {
+    /// Events in their order, a page at a time.
+    pub fn events(&self, filter: &Filter) -> Result<Vec<Event>, ReadError> {
+        self.read(|connection| page(connection, filter, filter.kind.map(Kind::name), EVENT_STATUS))
+    }
+
+    pub fn event(&self, tenant: &Name, seq: u64) -> Result<Option<Event>, ReadError> {
+        let event = self.read(|connection| one(connection, seq))?;
+        Ok(event.filter(|event| event.caller.tenant == *tenant))
+    }
+
+    /// What is kept of a payload: its beginning, or nothing if it was pruned.
+    pub fn payload(&self, summary: &Summary) -> Result<Option<Vec<u8>>, ReadError> {
+        self.read(|connection| {
+            let content = "SELECT content FROM payload WHERE digest = ?1";
+            let mut content = connection.prepare_cached(content)?;
+            let digest = [summary.digest.0];
+            let content: Option<Vec<u8>> =
+                content.query_row(digest, |row| row.get(0)).optional()?;
+            match content {
+                Some(content) if !summary.is_of(&content) => Err(ReadError::TamperedPayload),
+                content => Ok(content),
+            }
+        })
+    }
+
+    /// Calls in the order of their intents; `kind` is of no matter, `status` is that of the end.
+    pub fn runs(&self, filter: &Filter) -> Result<Vec<Run>, ReadError> {
+        self.read(|connection| {
+            let intents = page(connection, filter, Some(Kind::Intent.name()), RUN_STATUS)?;
+            let with_end = |intent: Event| {
+                let end = intent.call.map(|call| end_of(connection, call)).transpose()?.flatten();
+                Ok(Run { intent, end })
+            };
+            intents.into_iter().map(with_end).collect()
+        })
+    }
+
+    /// Waits until there are such events, and no longer than that. Empty when the time is over, or the
+    /// record closed.
+    pub fn follow(&self, filter: &Filter, most: Duration) -> Result<Vec<Event>, ReadError> {
+        let deadline = Instant::now() + most;
+        self.read(|connection| {
+            let writer = &self.shared().writer;
+            loop {
+                let commits = writer.desk().commits;
+                let version: i64 = pragma(connection, "data_version")?;
+                let kind = filter.kind.map(Kind::name);
+                let events = page(connection, filter, kind, EVENT_STATUS)?;
+                if !events.is_empty() {
+                    return Ok(events);
+                }
+                loop {
+                    let rest = deadline.saturating_duration_since(Instant::now());
+                    let mut desk = writer.desk();
+                    if rest.is_zero() || desk.is_closed() {
+                        return Ok(Vec::new());
+                    }
+                    if desk.commits == commits {
+                        desk.followers += 1;
+                        let waited = writer.news.wait_timeout(desk, rest.min(POLL));
+                        desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+                        desk.followers -= 1;
+                    }
+                    let is_news = desk.commits != commits;
+                    drop(desk);
+                    if is_news || pragma::<i64>(connection, "data_version")? != version {
+                        break;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Is the record what was recorded? Against the sink, if that is a file.
+    pub fn verify(&self, from: From) -> Result<Verdict, ReadError> {
+        let anchor = self.shared().options.sink.anchor(self.home());
+        self.read(|connection| {
+            Ok(verify_connection(connection, self.database(), anchor.as_deref(), from))
+        })
+    }
+
+    pub(crate) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let readers = &self.shared().readers;
+        let connection = readers.take()?;
+        let result = read(&connection);
+        readers.give_back(connection);
+        result
+    }
+}
+
+/// Connections that only read.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    database: PathBuf,
+    busy: Duration,
+    free: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(crate) fn new(database: PathBuf, busy: Duration) -> Readers {
+        Readers { database, busy, free: Mutex::default() }
+    }
+
+    fn take(&self) -> Result<Connection, OpenError> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.map_or_else(|| db::connect(&self.database, Access::Read, self.busy), Ok)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT && connection.is_autocommit() {
+            free.push(connection);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+const EVENT_STATUS: &str = "(:status IS NULL OR status = :status)";
+const RUN_STATUS: &str = "(:status IS NULL OR EXISTS (SELECT 1 FROM event AS ending
+    WHERE ending.call = event.call AND ending.kind IN ('outcome', 'recovered')
+    AND ending.status = :status))";
+
+fn page(
+    connection: &Connection,
+    filter: &Filter,
+    kind: Option<&str>,
+    status: &str,
+) -> Result<Vec<Event>, ReadError> {
+    // Said so that the index over calls is used where there is one to look for.
+    let call = if filter.call.is_some() { "call = :call" } else { ":call IS NULL" };
+    let select = format!(
+        "SELECT {COLUMNS} FROM event WHERE tenant = :tenant AND {call} AND {status}
+            AND (:tool IS NULL OR tool = :tool) AND (:kind IS NULL OR kind = :kind)
+            AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
+            AND seq > :after ORDER BY seq LIMIT :limit"
+    );
+    let mut select = connection.prepare_cached(&select)?;
+    let mut rows = select.query(named_params! {
+        ":tenant": filter.tenant.as_str(),
+        ":call": filter.call.map(CallId::to_bytes),
+        ":status": filter.status.map(Status::name),
+        ":tool": filter.tool,
+        ":kind": kind,
+        ":since": filter.since,
+        ":until": filter.until,
+        ":after": i64::try_from(filter.after).unwrap_or(i64::MAX),
+        ":limit": filter.limit.min(MOST_PAGE) as i64,
+    })?;
+    let mut events = Vec::new();
+    let mut buffer = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(checked(row, &mut buffer)?);
+    }
+    Ok(events)
+}
+
+/// An event, whoever's it is.
+pub(crate) fn one(connection: &Connection, seq: u64) -> Result<Option<Event>, ReadError> {
+    let select = format!("SELECT {COLUMNS} FROM event WHERE seq = ?1");
+    let mut select = connection.prepare_cached(&select)?;
+    let mut rows = select.query([i64::try_from(seq).unwrap_or(i64::MAX)])?;
+    rows.next()?.map(|row| checked(row, &mut Vec::new())).transpose()
+}
+
+/// The events after this one, whoever's they are.
+pub(crate) fn span(
+    connection: &Connection,
+    after: u64,
+    most: u64,
+) -> Result<Vec<Event>, ReadError> {
+    let select = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+    let mut select = connection.prepare_cached(&select)?;
+    let mut rows = select.query([after as i64, most as i64])?;
+    let mut events = Vec::new();
+    let mut buffer = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(checked(row, &mut buffer)?);
+    }
+    Ok(events)
+}
+
+fn end_of(connection: &Connection, call: CallId) -> Result<Option<Event>, ReadError> {
+    let select = format!(
+        "SELECT {COLUMNS} FROM event WHERE call = ?1 AND kind IN ('outcome', 'recovered') LIMIT 1"
+    );
+    let mut select = connection.prepare_cached(&select)?;
+    let mut rows = select.query([call.to_bytes()])?;
+    rows.next()?.map(|row| checked(row, &mut Vec::new())).transpose()
+}
+
+/// A row, if it is what was hashed.
+fn checked(row: &rusqlite::Row<'_>, buffer: &mut Vec<u8>) -> Result<Event, ReadError> {
+    let seq: i64 = row.get(0)?;
+    let tampered = |why: String| ReadError::Tampered { seq: seq.unsigned_abs(), why };
+    let event = row::read(row).map_err(|bad| tampered(format!("column `{}`", bad.0)))?;
+    let hash = encode::hash(&event, buffer).map_err(|unknown| tampered(unknown.to_string()))?;
+    if hash == event.hash { Ok(event) } else { Err(tampered("its hash is another".to_owned())) }
+}

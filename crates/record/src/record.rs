@@ -1,0 +1,499 @@
+//! The record of a home: opened once per process, cheap to clone, written by everybody at once.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use hotcell_types::{CallId, Caller, Door, Name, Status};
+use rusqlite::{Connection, Transaction};
+
+use crate::checkpoint::{Checkpoint, Key};
+use crate::db::{self, Access, OpenError, OpenFault};
+use crate::encode;
+use crate::error::{AppendError, WriteError};
+use crate::event::{Draft, Event, Kind, genesis};
+use crate::hex::{EventId, Hex, HomeId, OwnerId};
+use crate::house;
+use crate::owner::{self, Owner};
+use crate::prepare::{Prepared, prepare};
+use crate::query::Readers;
+use crate::redact::{Pattern, Redactor};
+use crate::row;
+use crate::schema;
+use crate::sink::Sink;
+use crate::store::{Receipt, Rows, Store};
+use crate::verify::{From, Standing, Verdict, last_checkpoint, verify_connection};
+use crate::writer::{Durability, Failing, Writer};
+
+/// The file in a home.
+pub(crate) const DATABASE: &str = "hotcell.db";
+
+/// How a record is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// For whom hotcell itself records: recovery, pruning, missed checkpoints.
+    pub caller: Caller,
+    /// What to redact besides the usual.
+    pub patterns: Vec<Pattern>,
+    pub sink: Sink,
+    /// A checkpoint is made after so many events,
+    pub checkpoint_events: u64,
+    /// or after so much time with at least one.
+    pub checkpoint_time: Duration,
+    /// How long another process that writes is waited for.
+    pub busy: Duration,
+    /// The size that the record is expected to stay below.
+    pub most_bytes: u64,
+    /// Nanoseconds since 1970, for events that hotcell itself records.
+    pub clock: fn() -> i64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            caller: Caller::local(Name::LOCAL, Door::Library),
+            patterns: Vec::new(),
+            sink: Sink::Home,
+            checkpoint_events: 1000,
+            checkpoint_time: Duration::from_secs(60),
+            busy: Duration::from_secs(5),
+            most_bytes: 1 << 30,
+            clock: now,
+        }
+    }
+}
+
+/// As far as 64 bits go.
+pub fn now() -> i64 {
+    match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    }
+}
+
+/// The record of a home. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Record {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    housekeeper: Mutex<Option<JoinHandle<()>>>,
+    /// Goes last.
+    owner: Mutex<Option<Owner>>,
+}
+
+/// What the record's users and its housekeeper share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) home: PathBuf,
+    pub(crate) database: PathBuf,
+    pub(crate) id: HomeId,
+    pub(crate) key: Key,
+    pub(crate) owner: OwnerId,
+    pub(crate) options: Options,
+    pub(crate) redactor: Redactor,
+    pub(crate) writer: Writer,
+    pub(crate) readers: Readers,
+    /// A missed checkpoint was recorded, and none reached the sink since.
+    pub(crate) is_missed: AtomicBool,
+    start: Verdict,
+}
+
+impl Record {
+    /// Opens the record of a home, or makes one where there is nothing. Closes the intents of processes
+    /// that have ended.
+    pub fn open(home: &Path, options: Options) -> Result<Record, OpenError> {
+        let io = |error: io::Error| OpenError::io(home, &error);
+        DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(io)?;
+        let home = home.canonicalize().map_err(io)?;
+        let owner = Owner::new(&home).map_err(|error| cannot_own(&home, &error))?;
+        let database = home.join(DATABASE);
+        let redactor = Redactor::new(&options.patterns);
+        if !db::inspect(&database)? {
+            make(&home, &database, &options, &redactor, owner.id())?;
+            db::inspect(&database)?;
+        }
+        let connection = db::connect(&database, Access::Write, options.busy)?;
+        let key = Key::open(&home)?;
+        let id = home_id(&connection).map_err(|error| OpenError::sql(&database, &error))?;
+        check_key(&connection, &home, &key)?;
+        let anchor = options.sink.anchor(&home);
+        let start =
+            verify_connection(&connection, &database, anchor.as_deref(), From::LastCheckpoint);
+        if let Some(fault) = start.fault.as_ref().filter(|_| start.standing == Standing::Broken) {
+            return Err(OpenError::damaged(&database, &fault.to_string()));
+        }
+        let sign_after = (options.checkpoint_events, options.checkpoint_time);
+        let shared = Arc::new(Shared {
+            writer: Writer::new(Store::new(connection, &database, options.busy), sign_after),
+            readers: Readers::new(database.clone(), options.busy),
+            owner: owner.id(),
+            is_missed: AtomicBool::new(false),
+            home,
+            database,
+            id,
+            key,
+            options,
+            redactor,
+            start,
+        });
+        Record::begin_house(shared, owner)
+    }
+
+    fn begin_house(shared: Arc<Shared>, owner: Owner) -> Result<Record, OpenError> {
+        let failed = |error: AppendError| {
+            let fix = "free some space, or end whoever holds the database locked";
+            OpenError::new(OpenFault::Io, &shared.database, &error.to_string(), fix)
+        };
+        shared.recover().map_err(failed)?;
+        owner::sweep(&shared.home).map_err(|error| OpenError::io(&shared.home, &error))?;
+        let is_bare = last_checkpoint_of(&shared).map_err(failed)?.is_none();
+        if is_bare {
+            shared.checkpoint().map_err(failed)?;
+        } else {
+            shared.sink_pending();
+        }
+        let housekeeper = house::begin(Arc::clone(&shared));
+        let housekeeper = housekeeper.map_err(|error| OpenError::io(&shared.home, &error))?;
+        let (housekeeper, owner) = (Mutex::new(Some(housekeeper)), Mutex::new(Some(owner)));
+        Ok(Record { inner: Arc::new(Inner { shared, housekeeper, owner }) })
+    }
+
+    /// Records one event, and answers when it is as durable as that.
+    pub fn append(&self, draft: Draft, durability: Durability) -> Result<Receipt, AppendError> {
+        let prepared = self.shared().prepare_single(draft)?;
+        self.shared().writer.event(prepared, durability, Failing::Drop)
+    }
+
+    /// Records one event within half a second, unless the process is killed before. What cannot be
+    /// written is tried again.
+    pub fn append_later(&self, draft: Draft) -> Result<EventId, AppendError> {
+        let prepared = self.shared().prepare_single(draft)?;
+        self.shared().writer.later(prepared)
+    }
+
+    /// Records that a call is about to be carried out: on the disk, when this answers.
+    pub fn begin(&self, draft: Draft) -> Result<Intent, AppendError> {
+        let (call, end) = end_of(&draft)?;
+        let prepared = self.shared().prepare(Draft { kind: Kind::Intent, ..draft })?;
+        let receipt = self.shared().writer.event(prepared, Durability::Synced, Failing::Drop)?;
+        Ok(Intent { record: Some(self.clone()), receipt, call, end })
+    }
+
+    /// The same, together with rows of other tables: both are there, or neither.
+    pub fn begin_with<T, E>(
+        &self,
+        draft: Draft,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Intent), WriteError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (call, end) = end_of(&draft)?;
+        let prepared = self.shared().prepare(Draft { kind: Kind::Intent, ..draft })?;
+        let rows = move |tx: &Transaction<'_>| rows(tx).map(|value| (value, vec![prepared]));
+        let (value, receipts) = self.shared().write_rows(Durability::Synced, Ok, rows)?;
+        let receipt = receipts.first().copied().ok_or(AppendError::Panicked)?;
+        Ok((value, Intent { record: Some(self.clone()), receipt, call, end }))
+    }
+
+    /// Writes rows of other tables and the events about them in one transaction. If `rows` fails or
+    /// panics, nothing of it stays; what others write at the same time is not touched.
+    pub fn write<T, E>(
+        &self,
+        durability: Durability,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
+    ) -> Result<(T, Vec<Receipt>), WriteError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let shared = Arc::clone(self.shared());
+        let prepare = move |drafts: Vec<Draft>| {
+            drafts.into_iter().map(|draft| shared.prepare_single(draft)).collect()
+        };
+        self.shared().write_rows(durability, prepare, rows)
+    }
+
+    /// Closes every intent whose process has ended: once, whoever else does the same.
+    pub fn recover(&self) -> Result<u64, AppendError> {
+        self.shared().recover()
+    }
+
+    /// Signs the end of the chain now, and hands it to the sink.
+    pub fn checkpoint(&self) -> Result<(), AppendError> {
+        self.shared().checkpoint()
+    }
+
+    /// What was found when the record was opened.
+    pub fn start(&self) -> &Verdict {
+        &self.shared().start
+    }
+
+    pub fn home(&self) -> &Path {
+        &self.shared().home
+    }
+
+    pub fn database(&self) -> &Path {
+        &self.shared().database
+    }
+
+    pub fn home_id(&self) -> HomeId {
+        self.shared().id
+    }
+
+    /// The public half of the key that signs checkpoints.
+    pub fn key(&self) -> Hex<32> {
+        self.shared().key.public()
+    }
+
+    /// The name under which this process records.
+    pub fn owner(&self) -> OwnerId {
+        self.shared().owner
+    }
+
+    /// Writes what is left, with a checkpoint, for all clones.
+    pub fn close(self) -> Result<(), AppendError> {
+        self.inner.close()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), AppendError> {
+        let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(housekeeper) = housekeeper else { return Ok(()) };
+        self.shared.writer.end_house();
+        let is_ended = housekeeper.join().is_ok();
+        let written = self.shared.writer.close();
+        let signed = self.shared.last_checkpoint();
+        self.shared.readers.close();
+        self.shared.writer.end();
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        written.and(signed).and(if is_ended { Ok(()) } else { Err(AppendError::Panicked) })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Whoever wants to know closes it.
+        self.close().ok();
+    }
+}
+
+impl Shared {
+    pub(crate) fn prepare(&self, draft: Draft) -> Result<Prepared, AppendError> {
+        Ok(prepare(draft, &self.redactor, self.owner)?)
+    }
+
+    /// Of a kind that stands by itself.
+    fn prepare_single(&self, draft: Draft) -> Result<Prepared, AppendError> {
+        match draft.kind {
+            Kind::Opened | Kind::Intent | Kind::Outcome | Kind::Recovered => {
+                Err(AppendError::NotByItself(draft.kind))
+            }
+            Kind::Pruned | Kind::CheckpointMissed => Err(AppendError::NotByItself(draft.kind)),
+            _ => self.prepare(draft),
+        }
+    }
+
+    /// By hotcell itself, now.
+    pub(crate) fn own_draft(&self, kind: Kind) -> Draft {
+        Draft::new(kind, self.options.caller.clone(), (self.options.clock)())
+    }
+
+    fn write_rows<T, E, D>(
+        &self,
+        durability: Durability,
+        prepare: impl FnOnce(D) -> Result<Vec<Prepared>, AppendError> + Send + 'static,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, D), E> + Send + 'static,
+    ) -> Result<(T, Vec<Receipt>), WriteError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let own = Arc::new(Mutex::new(None));
+        let set = Arc::clone(&own);
+        let rows: Rows = Box::new(move |tx| {
+            let (value, prepared) = match rows(tx) {
+                Ok((value, drafts)) => (Ok(value), prepare(drafts)),
+                Err(error) => (Err(error), Err(AppendError::Failed("its own rows failed".into()))),
+            };
+            *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            prepared
+        });
+        let done = self.writer.rows(rows, durability);
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (done, own) {
+            (Ok(receipts), Some(Ok(value))) => Ok((value, receipts)),
+            (_, Some(Err(error))) => Err(WriteError::Own(error)),
+            (Err(error), _) => Err(error.into()),
+            (Ok(_), None) => Err(AppendError::Panicked.into()),
+        }
+    }
+}
+
+/// A call that was begun. It has exactly one end: what `finish` says, or `unknown`.
+#[derive(Debug)]
+#[must_use = "a call that is begun and dropped ends as `unknown`"]
+pub struct Intent {
+    /// Until it is finished.
+    record: Option<Record>,
+    receipt: Receipt,
+    call: CallId,
+    /// How it ends if nobody says.
+    end: Draft,
+}
+
+impl Intent {
+    pub fn call(&self) -> CallId {
+        self.call
+    }
+
+    pub fn receipt(&self) -> Receipt {
+        self.receipt
+    }
+
+    /// Records what became of the call. If that fails, the caller hears of it, and it is tried again
+    /// until the record is closed.
+    pub fn finish(mut self, draft: Draft) -> Result<Receipt, AppendError> {
+        let record = self.record.take().ok_or(AppendError::Closed)?;
+        record.shared().finish(self.call, draft)
+    }
+
+    /// The same, together with rows of other tables: both are there, or neither. If that fails, the
+    /// call ends as `unknown`.
+    pub fn finish_with<T, E>(
+        mut self,
+        draft: Draft,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Receipt), WriteError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let record = self.record.clone().ok_or(AppendError::Closed)?;
+        let outcome = Draft { kind: Kind::Outcome, call: Some(self.call), ..draft };
+        let prepared = record.shared().prepare(outcome)?;
+        let rows = move |tx: &Transaction<'_>| rows(tx).map(|value| (value, vec![prepared]));
+        let (value, receipts) = record.shared().write_rows(Durability::Committed, Ok, rows)?;
+        self.record = None;
+        let receipt = receipts.first().copied().ok_or(AppendError::Panicked)?;
+        Ok((value, receipt))
+    }
+}
+
+/// The call of an intent, and how it ends if nobody says.
+fn end_of(intent: &Draft) -> Result<(CallId, Draft), AppendError> {
+    let call = intent.call.ok_or(AppendError::NoCall(Kind::Intent))?;
+    let mut end = Draft::new(Kind::Outcome, intent.caller.clone(), intent.time);
+    end.parent = intent.parent;
+    end.operation = intent.operation.clone();
+    end.tool = intent.tool.clone();
+    end.status = Some(Status::Unknown);
+    end.reason = Some("it was given up without an outcome".to_owned());
+    end.secrets = intent.secrets.clone();
+    Ok((call, end))
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        let Some(record) = self.record.take() else { return };
+        let time = (record.shared().options.clock)();
+        // If it cannot be written, recovery closes it when this process has ended.
+        record.shared().finish(self.call, Draft { time, ..self.end.clone() }).ok();
+    }
+}
+
+impl Shared {
+    fn finish(&self, call: CallId, draft: Draft) -> Result<Receipt, AppendError> {
+        let prepared = self.prepare(Draft { kind: Kind::Outcome, call: Some(call), ..draft })?;
+        self.writer.event(prepared, Durability::Committed, Failing::Keep)
+    }
+}
+
+fn cannot_own(home: &Path, error: &io::Error) -> OpenError {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        let why = "a backup is being put in its place";
+        return OpenError::new(OpenFault::InUse, home, why, "try again when that is done");
+    }
+    OpenError::io(home, error)
+}
+
+/// Makes the database of a home that has none, with its first event.
+fn make(
+    home: &Path,
+    database: &Path,
+    options: &Options,
+    redactor: &Redactor,
+    owner: OwnerId,
+) -> Result<(), OpenError> {
+    refuse_if_gone(home, database)?;
+    let io = |error: io::Error| OpenError::io(home, &error);
+    Key::make(home).map_err(io)?;
+    let id = HomeId::random().map_err(io)?;
+    let draft = Draft::new(Kind::Opened, options.caller.clone(), (options.clock)());
+    let mut event = prepare(draft, redactor, owner).map_err(io)?.event;
+    event.seq = 1;
+    event.prev = genesis(id);
+    let hash = encode::hash(&event, &mut Vec::new());
+    event.hash = hash.map_err(|error| OpenError::damaged(database, &error.to_string()))?;
+    db::create(database, schema::STEPS, |connection| fill(connection, id, &event))
+}
+
+fn fill(connection: &Connection, id: HomeId, first: &Event) -> rusqlite::Result<()> {
+    let meta = "INSERT INTO meta VALUES ('home', ?1), ('genesis', ?2)";
+    connection.execute(meta, (id.0, genesis(id).0))?;
+    row::insert(connection, first)
+}
+
+/// A database that was there and is not any more is not begun anew.
+fn refuse_if_gone(home: &Path, database: &Path) -> Result<(), OpenError> {
+    for left in ["hotcell.db-wal", "anchor.log"] {
+        let is_left = home.join(left).symlink_metadata().is_ok_and(|found| found.len() > 0);
+        // Another process may have made it all just now.
+        if is_left && !db::inspect(database)? {
+            let why = format!("it is not there, and `{left}` beside it says that it was");
+            let fix =
+                "restore a backup, or move `hotcell.db-wal` and `anchor.log` away to begin anew";
+            return Err(OpenError::new(OpenFault::Gone, database, &why, fix));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn home_id(connection: &Connection) -> rusqlite::Result<HomeId> {
+    let home = "SELECT value FROM meta WHERE name = 'home'";
+    connection.query_row(home, [], |row| row.get(0)).map(Hex)
+}
+
+/// The key that will sign the next checkpoint has signed the last.
+fn check_key(connection: &Connection, home: &Path, key: &Key) -> Result<(), OpenError> {
+    let path = home.join(DATABASE);
+    let line = last_checkpoint(connection).map_err(|error| OpenError::sql(&path, &error))?;
+    let last = line.and_then(|line| line.parse::<Checkpoint>().ok());
+    if last.is_none_or(|last| last.key == key.public()) {
+        return Ok(());
+    }
+    let why = "another key signed the last checkpoint";
+    let fix = "put the home's own key back";
+    Err(OpenError::new(OpenFault::Key, &home.join("keys/record.key"), why, fix))
+}
+
+fn last_checkpoint_of(shared: &Shared) -> Result<Option<String>, AppendError> {
+    let store = shared.writer.store();
+    let store = store.as_ref().ok_or(AppendError::Closed)?;
+    Ok(last_checkpoint(store.connection())?)
+}

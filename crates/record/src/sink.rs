@@ -1,0 +1,115 @@
+//! Where checkpoints go, and how they are read back from there.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::checkpoint::{Checkpoint, MARK};
+
+/// Longest line that is looked at. A checkpoint has about 450 bytes.
+const MOST_LINE: usize = 4096;
+/// What is read of an anchor when only its end matters.
+const TAIL: u64 = 64 * 1024;
+/// How long syslog may take.
+const SYSLOG_MOST: Duration = Duration::from_secs(1);
+/// Facility authpriv, severity notice.
+const SYSLOG_PRIORITY: u8 = 10 * 8 + 5;
+
+/// Where checkpoints are kept. The further away from the database, the more can be proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sink {
+    /// `anchor.log` in the home.
+    Home,
+    File(PathBuf),
+    /// The system's log, by its socket (usually `/dev/log`).
+    Syslog(PathBuf),
+}
+
+impl Sink {
+    /// The file that a verifier can read.
+    pub fn anchor(&self, home: &Path) -> Option<PathBuf> {
+        match self {
+            Sink::Home => Some(home.join("anchor.log")),
+            Sink::File(path) => Some(path.clone()),
+            Sink::Syslog(_) => None,
+        }
+    }
+
+    pub(crate) fn write(&self, home: &Path, line: &str) -> io::Result<()> {
+        match self {
+            Sink::Syslog(socket) => {
+                let syslog = UnixDatagram::unbound()?;
+                syslog.set_write_timeout(Some(SYSLOG_MOST))?;
+                let message = format!("<{SYSLOG_PRIORITY}>hotcell: {line}");
+                syslog.send_to(message.as_bytes(), socket).map(drop)
+            }
+            file => file.anchor(home).map_or(Ok(()), |path| append(&path, line)),
+        }
+    }
+}
+
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(flags.bits() as i32)
+        .open(path)?;
+    // A process that was killed may have left half a line.
+    let mut last = [b'\n'];
+    if let Some(place) = file.metadata()?.len().checked_sub(1) {
+        file.read_at(&mut last, place)?;
+    }
+    let begin = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{begin}{line}\n").as_bytes())?;
+    file.sync_data()
+}
+
+/// A file with checkpoints, as long as it was when it was opened.
+#[derive(Debug)]
+pub(crate) struct Anchor {
+    lines: io::Take<BufReader<File>>,
+}
+
+impl Anchor {
+    pub(crate) fn open(path: &Path) -> io::Result<Anchor> {
+        Anchor::from(path, |_| 0)
+    }
+
+    /// Its last lines.
+    pub(crate) fn open_end(path: &Path) -> io::Result<Anchor> {
+        Anchor::from(path, |length| length.saturating_sub(TAIL))
+    }
+
+    fn from(path: &Path, start: impl FnOnce(u64) -> u64) -> io::Result<Anchor> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let start = start(length);
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Anchor { lines: BufReader::new(file).take(length - start) })
+    }
+
+    /// The next line that has a checkpoint's mark: the checkpoint, or `None` in its place if it is
+    /// unreadable. Other lines are passed over.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Option<Checkpoint>>> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut self.lines).take(MOST_LINE as u64).read_until(b'\n', &mut line)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            let text = String::from_utf8_lossy(&line);
+            let text = text.strip_suffix('\n').unwrap_or(&text);
+            // The last one: half a line may stand in front.
+            if let Some((_, rest)) = text.rsplit_once(MARK) {
+                return Ok(Some(format!("{MARK}{rest}").parse().ok()));
+            }
+        }
+    }
+}

@@ -1,0 +1,646 @@
+//! Is the record what was recorded? Reads it as a stream, in short transactions, so that it needs little
+//! memory and holds up nobody who writes. What is not there is never taken as proof.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use hotcell_types::CallId;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+
+use crate::checkpoint::Checkpoint;
+use crate::db::pragma;
+use crate::encode;
+use crate::event::{Event, Kind, Summary, genesis};
+use crate::hex::{Digest, Hex, HomeId};
+use crate::row::{self, BadColumn, COLUMNS};
+use crate::schema;
+use crate::sink::Anchor;
+
+/// Events that are read in one transaction.
+const CHUNK: usize = 1000;
+/// Most intents that are open at one place of the chain.
+const MOST_OPEN: usize = 1 << 20;
+/// How long a lock is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// Everything: each event, each payload that is kept, each checkpoint, the database's own structure.
+    Start,
+    /// What came after the last checkpoint, which is taken at its word. Never proves more than that
+    /// nothing is wrong there.
+    LastCheckpoint,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Everything that was checked holds, and evidence outside the database agrees with it.
+    Sound,
+    /// Nothing is wrong, and something is missing that would prove it.
+    Unproven,
+    Broken,
+}
+
+/// The first thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The event that it was found at.
+    pub seq: Option<u64>,
+    /// The field or the law.
+    pub what: String,
+    pub why: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub standing: Standing,
+    pub fault: Option<Fault>,
+    /// Events that were read and hashed.
+    pub events: u64,
+    /// The last of them.
+    pub head: Option<(u64, Digest)>,
+    /// The last event that a checkpoint outside the database speaks for.
+    pub covered: u64,
+    /// Checkpoints of the database that the anchor does not have yet.
+    pub pending: u64,
+    pub checked: Vec<String>,
+    /// What would have to be there for `Sound`.
+    pub missing: Vec<String>,
+    /// What cannot be found with this evidence.
+    pub cannot: Vec<String>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.seq {
+            Some(seq) => write!(f, "event {seq}, {}: {}", self.what, self.why),
+            None => write!(f, "{}: {}", self.what, self.why),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let standing = match self.standing {
+            Standing::Sound => "sound",
+            Standing::Unproven => "unproven",
+            Standing::Broken => "broken",
+        };
+        writeln!(f, "{standing}: {} events checked", self.events)?;
+        if let Some(fault) = &self.fault {
+            writeln!(f, "fault: {fault}")?;
+        }
+        let lists = [("checked", &self.checked), ("missing", &self.missing)];
+        for (name, list) in lists.into_iter().chain([("cannot be found", &self.cannot)]) {
+            list.iter().try_for_each(|item| writeln!(f, "{name}: {item}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Verifies a database file, against the checkpoints in another file if there is one.
+pub fn verify(database: &Path, anchor: Option<&Path>, from: From) -> Verdict {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(database, flags)
+        .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection));
+    match opened {
+        Ok(connection) => verify_connection(&connection, database, anchor, from),
+        Err(error) => {
+            let mut verifier = Verifier::new();
+            verifier.verdict.missing.push(format!("the database: {error}"));
+            verifier.end(None)
+        }
+    }
+}
+
+pub(crate) fn verify_connection(
+    connection: &Connection,
+    database: &Path,
+    anchor: Option<&Path>,
+    from: From,
+) -> Verdict {
+    let mut verifier = Verifier::new();
+    let stopped = verifier.run(connection, database, anchor, from).err();
+    verifier.end(stopped)
+}
+
+/// Why verification does not go on.
+enum Stop {
+    Fault(Fault),
+    /// Not to be judged.
+    Missing(String),
+}
+
+impl std::convert::From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Stop {
+        fault(None, "database", &error.to_string())
+    }
+}
+
+fn fault(seq: Option<u64>, what: &str, why: &str) -> Stop {
+    Stop::Fault(Fault { seq, what: what.to_owned(), why: why.to_owned() })
+}
+
+struct Verifier {
+    verdict: Verdict,
+    /// Intents that have not ended so far.
+    open: HashMap<CallId, u64>,
+    /// The number and hash that the next event follows.
+    last: (u64, Digest),
+    /// Where events were begun to be read: 0, or at a checkpoint.
+    start: u64,
+    has_pruned: bool,
+    lost: u64,
+    buffer: Vec<u8>,
+}
+
+impl Verifier {
+    fn new() -> Verifier {
+        let verdict = Verdict {
+            standing: Standing::Broken,
+            fault: None,
+            events: 0,
+            head: None,
+            covered: 0,
+            pending: 0,
+            checked: Vec::new(),
+            missing: Vec::new(),
+            cannot: Vec::new(),
+        };
+        Verifier {
+            verdict,
+            open: HashMap::new(),
+            last: (0, Digest::ZERO),
+            start: 0,
+            has_pruned: false,
+            lost: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn end(mut self, stopped: Option<Stop>) -> Verdict {
+        match stopped {
+            Some(Stop::Fault(fault)) => self.verdict.fault = Some(fault),
+            Some(Stop::Missing(what)) => self.verdict.missing.push(what),
+            None => {}
+        }
+        self.verdict.standing = match (&self.verdict.fault, self.verdict.missing.is_empty()) {
+            (Some(_), _) => Standing::Broken,
+            (None, false) => Standing::Unproven,
+            (None, true) => Standing::Sound,
+        };
+        self.verdict
+    }
+
+    fn run(
+        &mut self,
+        connection: &Connection,
+        database: &Path,
+        anchor: Option<&Path>,
+        from: From,
+    ) -> Result<(), Stop> {
+        let home = identify(connection, from)?;
+        // What is outside is looked at before the chain: it may only grow after.
+        let outside = anchor.map(|path| match from {
+            From::Start => Anchor::open(path),
+            From::LastCheckpoint => Anchor::open_end(path),
+        });
+        let signed = count_checkpoints(connection)?;
+        self.last = (0, genesis(home));
+        if from == From::LastCheckpoint {
+            self.skip(connection, home)?;
+        }
+        self.chain(connection, from)?;
+        self.checkpoints(connection, home, signed)?;
+        self.outside(connection, home, outside)?;
+        self.explain(database, anchor);
+        Ok(())
+    }
+
+    /// Begins at the last checkpoint.
+    fn skip(&mut self, connection: &Connection, home: HomeId) -> Result<(), Stop> {
+        let Some(line) = last_checkpoint(connection)? else { return Ok(()) };
+        let checkpoint = read_checkpoint(&line, home)?;
+        let event = event_at(connection, checkpoint.seq)?;
+        let Some(event) = event else {
+            return Err(cut(checkpoint.seq));
+        };
+        let event = event.map_err(|bad| bad_column(checkpoint.seq, &bad))?;
+        self.hashes(&event)?;
+        if event.hash != checkpoint.hash {
+            return Err(rewritten(checkpoint.seq));
+        }
+        self.last = (event.seq, event.hash);
+        self.start = event.seq;
+        self.miss(&format!(
+            "a look at events 1 to {}: a checkpoint was taken at its word",
+            event.seq
+        ))
+    }
+
+    fn chain(&mut self, connection: &Connection, from: From) -> Result<(), Stop> {
+        loop {
+            let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+            let read = self.chunk(&tx, from)?;
+            if read == CHUNK {
+                continue;
+            }
+            if self.last.0 == 0 {
+                return Err(fault(
+                    None,
+                    "count",
+                    "there is no event, and the first is made with the home",
+                ));
+            }
+            if from == From::Start {
+                self.unfinished(&tx)?;
+                self.contents(&tx)?;
+            }
+            break;
+        }
+        self.verdict.head = Some(self.last);
+        self.verdict.checked.push(match self.start {
+            0 => format!("events 1 to {}: every field, every link, intents and ends", self.last.0),
+            start => format!("events {} to {}", start + 1, self.last.0),
+        });
+        Ok(())
+    }
+
+    fn chunk(&mut self, tx: &Transaction<'_>, from: From) -> Result<usize, Stop> {
+        let next = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+        let mut next = tx.prepare_cached(&next)?;
+        // What is numbered below the first must not be there either.
+        let after = if self.last.0 == 0 { i64::MIN } else { self.last.0 as i64 };
+        let mut rows = next.query((after, CHUNK as i64))?;
+        let mut read = 0;
+        while let Some(row) = rows.next()? {
+            let seq = self.last.0 + 1;
+            let event = row::read(row).map_err(|bad| bad_column(seq, &bad))?;
+            self.event(tx, &event)?;
+            if from == From::Start {
+                for summary in event.input.iter().chain(&event.output) {
+                    self.content(tx, event.seq, summary)?;
+                }
+            }
+            read += 1;
+        }
+        Ok(read)
+    }
+
+    fn event(&mut self, tx: &Transaction<'_>, event: &Event) -> Result<(), Stop> {
+        let (seq, prev) = (self.last.0 + 1, self.last.1);
+        if event.seq != seq {
+            return Err(fault(Some(seq), "seq", "it is missing: the next one is another"));
+        }
+        if event.prev != prev {
+            return Err(fault(Some(seq), "prev", "it does not follow the event before it"));
+        }
+        self.hashes(event)?;
+        if (event.kind == Kind::Opened) != (seq == 1) {
+            return Err(fault(
+                Some(seq),
+                "kind",
+                "the first event, and only the first, opens a home",
+            ));
+        }
+        self.laws(tx, event)?;
+        self.has_pruned |= event.kind == Kind::Pruned;
+        self.last = (seq, event.hash);
+        self.verdict.events += 1;
+        Ok(())
+    }
+
+    fn hashes(&mut self, event: &Event) -> Result<(), Stop> {
+        let hash = encode::hash(event, &mut self.buffer);
+        let hash =
+            hash.map_err(|unknown| fault(Some(event.seq), "version", &unknown.to_string()))?;
+        if hash != event.hash {
+            return Err(fault(Some(event.seq), "hash", "a field is not what was hashed"));
+        }
+        Ok(())
+    }
+
+    /// Every end closes one open intent.
+    fn laws(&mut self, tx: &Transaction<'_>, event: &Event) -> Result<(), Stop> {
+        let broken = |why| fault(Some(event.seq), "intents and ends", why);
+        if event.kind != Kind::Intent && !event.kind.is_end() {
+            return Ok(());
+        }
+        let call = event.call.ok_or_else(|| broken("it has no call"))?;
+        if event.kind == Kind::Intent {
+            if self.open.insert(call, event.seq).is_some() {
+                return Err(broken("its call is open already"));
+            }
+            if self.open.len() > MOST_OPEN {
+                return Err(Stop::Missing("memory: too many intents are open at once".to_owned()));
+            }
+        } else if self.open.remove(&call).is_none() && !self.began_before(tx, call)? {
+            return Err(broken("it ends a call that is not open"));
+        }
+        Ok(())
+    }
+
+    /// Whether the call was begun in the part that was not read.
+    fn began_before(&self, tx: &Transaction<'_>, call: CallId) -> rusqlite::Result<bool> {
+        if self.start == 0 {
+            return Ok(false);
+        }
+        let begun = "SELECT 1 FROM event WHERE call = ?1 AND kind = 'intent' AND seq <= ?2";
+        let row = (call.to_bytes(), self.start as i64);
+        tx.prepare_cached(begun)?.exists(row)
+    }
+
+    fn content(&mut self, tx: &Transaction<'_>, seq: u64, summary: &Summary) -> Result<(), Stop> {
+        let content = "SELECT content FROM payload WHERE digest = ?1";
+        let content: Option<Vec<u8>> = tx
+            .prepare_cached(content)?
+            .query_row([summary.digest.0], |row| row.get(0))
+            .optional()?;
+        match content {
+            Some(content) if summary.is_of(&content) => Ok(()),
+            Some(_) => Err(fault(Some(seq), "payload", "its content is not what was hashed")),
+            None => {
+                self.lost += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Contents go only by being pruned, which is an event.
+    fn contents(&self, tx: &Transaction<'_>) -> Result<(), Stop> {
+        let pruned = "SELECT 1 FROM event WHERE kind = 'pruned'";
+        if self.lost == 0 || self.has_pruned || tx.prepare(pruned)?.exists([])? {
+            return Ok(());
+        }
+        Err(fault(None, "payload", "contents are missing, and nothing was pruned"))
+    }
+
+    fn unfinished(&self, tx: &Transaction<'_>) -> Result<(), Stop> {
+        let wrong =
+            || fault(None, "unfinished", "it is not the list of the intents without an end");
+        let mut listed = tx.prepare("SELECT call, seq FROM unfinished")?;
+        let mut rows = listed.query([])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            let call: Option<Hex<16>> = row.get_ref(0)?.as_blob().ok().and_then(Hex::from_slice);
+            let seq: i64 = row.get(1)?;
+            let call = call.map(|Hex(bytes)| CallId::from_bytes(bytes)).ok_or_else(wrong)?;
+            if self.open.get(&call).copied() != u64::try_from(seq).ok() {
+                return Err(wrong());
+            }
+            count += 1;
+        }
+        if count == self.open.len() { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Those in the database: each signed, each after the one before, each true.
+    fn checkpoints(
+        &mut self,
+        connection: &Connection,
+        home: HomeId,
+        signed: i64,
+    ) -> Result<(), Stop> {
+        if signed == 0 {
+            self.verdict.missing.push("checkpoints: the database has none".to_owned());
+            return Ok(());
+        }
+        let (mut prev, mut key, mut number) = (None, None, 0);
+        if self.start == 0 {
+            prev = Some(genesis(home));
+        } else {
+            number = signed - 1;
+        }
+        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2 ORDER BY number";
+        let mut next = connection.prepare(next)?;
+        let mut rows = next.query((number, signed))?;
+        let mut read = 0;
+        while let Some(row) = rows.next()? {
+            let found: i64 = row.get(0)?;
+            let line: String = row.get(2)?;
+            let checkpoint = read_checkpoint(&line, home)?;
+            number += 1;
+            let seq = checkpoint.seq;
+            if u64::try_from(row.get::<_, i64>(1)?) != Ok(seq) {
+                return Err(fault(Some(seq), "checkpoint", "it is listed for another event"));
+            }
+            if found != number || prev.is_some_and(|prev| prev != checkpoint.prev) {
+                return Err(fault(Some(seq), "checkpoint", "it does not follow the one before it"));
+            }
+            if key.is_some_and(|key| key != checkpoint.key) {
+                return Err(fault(Some(seq), "checkpoint", "another key signed it"));
+            }
+            agrees(connection, &checkpoint, self.last.0)?;
+            prev = Some(checkpoint.digest());
+            key = Some(checkpoint.key);
+            read += 1;
+        }
+        if number != signed {
+            return Err(fault(None, "checkpoint", "some of them are missing"));
+        }
+        self.verdict.checked.push(format!("{read} checkpoints in the database"));
+        Ok(())
+    }
+
+    /// Those outside it.
+    fn outside(
+        &mut self,
+        connection: &Connection,
+        home: HomeId,
+        anchor: Option<io::Result<Anchor>>,
+    ) -> Result<(), Stop> {
+        let mut anchor = match anchor {
+            None => return self.miss("an anchor: nothing outside the database was compared"),
+            Some(Err(error)) => return self.miss(&format!("the anchor: {error}")),
+            Some(Ok(anchor)) => anchor,
+        };
+        let key = last_checkpoint(connection)?.and_then(|line| line.parse::<Checkpoint>().ok());
+        let key = key.map(|checkpoint| checkpoint.key);
+        let (mut ours, mut others, mut unreadable, mut sunk) = (0, 0, 0, 0);
+        let unread = |error: io::Error| Stop::Missing(format!("the anchor: {error}"));
+        while let Some(line) = anchor.next().map_err(unread)? {
+            match line {
+                None => unreadable += 1,
+                Some(checkpoint) if checkpoint.home != home => others += 1,
+                Some(checkpoint) => {
+                    let number = self.anchored(connection, &checkpoint, key)?;
+                    ours += 1;
+                    sunk = sunk.max(number);
+                    self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
+                }
+            }
+        }
+        let told = format!("{ours} checkpoints in the anchor");
+        self.verdict.checked.push(match (others, unreadable) {
+            (0, 0) => told,
+            _ => format!("{told}; {others} are of other homes, {unreadable} cannot be read"),
+        });
+        if ours == 0 {
+            return self.miss("the anchor: it has no checkpoint of this home");
+        }
+        self.verdict.pending = count_checkpoints(connection)?.saturating_sub(sunk).unsigned_abs();
+        Ok(())
+    }
+
+    /// The number that a checkpoint of the anchor has in the database.
+    fn anchored(
+        &self,
+        connection: &Connection,
+        checkpoint: &Checkpoint,
+        key: Option<Hex<32>>,
+    ) -> Result<i64, Stop> {
+        let wrong = |why| fault(Some(checkpoint.seq), "anchor", why);
+        if !checkpoint.is_signed() {
+            return Err(wrong("a checkpoint has a wrong signature"));
+        }
+        if key.is_some_and(|key| key != checkpoint.key) {
+            return Err(wrong("another key signed the checkpoints of the database"));
+        }
+        agrees(connection, checkpoint, self.last.0)?;
+        let known = "SELECT number FROM checkpoint WHERE seq = ?1 AND line = ?2";
+        let row = (checkpoint.seq as i64, checkpoint.to_string());
+        let known =
+            connection.prepare_cached(known)?.query_row(row, |row| row.get(0)).optional()?;
+        known.ok_or_else(|| wrong("the database does not have this checkpoint"))
+    }
+
+    fn miss(&mut self, what: &str) -> Result<(), Stop> {
+        self.verdict.missing.push(what.to_owned());
+        Ok(())
+    }
+
+    fn explain(&mut self, database: &Path, anchor: Option<&Path>) {
+        let Verdict { covered, pending, cannot, missing, .. } = &mut self.verdict;
+        let last = self.last.0;
+        if *covered < last {
+            cannot.push(format!(
+                "a cut or a rewrite of events {} to {last}: no checkpoint outside covers them yet",
+                *covered + 1
+            ));
+        }
+        if *pending > 0 {
+            cannot.push(format!(
+                "{pending} checkpoints are pending: the anchor does not have them yet"
+            ));
+        }
+        if self.lost > 0 {
+            cannot.push(format!("changes to {} contents that are no longer kept", self.lost));
+        }
+        let is_beside = |path: &Path| path.parent() == database.parent();
+        if anchor.is_some_and(is_beside) && missing.is_empty() {
+            cannot.push("a rewrite by somebody who can also write the anchor and read the key, which lie beside the database".to_owned());
+        }
+        cannot.push(
+            "a rewrite by somebody who has the signing key and can change the anchor".to_owned(),
+        );
+    }
+}
+
+impl Summary {
+    /// Whether this is what was kept of it.
+    pub(crate) fn is_of(&self, content: &[u8]) -> bool {
+        match self.head {
+            Some(head) => Digest::of(content) == head,
+            None => content.len() as u64 == self.length && Digest::of(content) == self.digest,
+        }
+    }
+}
+
+/// The home's id, if this is a record whose tables are known.
+fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
+    let application: i64 = pragma(connection, "application_id")?;
+    if application != schema::APPLICATION_ID {
+        return Err(fault(None, "application_id", "another program made this database"));
+    }
+    let version: i64 = pragma(connection, "user_version")?;
+    if !(1..=schema::VERSION).contains(&version) {
+        return Err(Stop::Missing(format!("knowledge of tables of version {version}")));
+    }
+    if from == From::Start {
+        let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+        let found = connection.query_row("PRAGMA integrity_check(1)", [], check)?;
+        if found != "ok" {
+            return Err(fault(None, "database", &found));
+        }
+    }
+    let meta = |name: &str| {
+        let value = "SELECT value FROM meta WHERE name = ?1";
+        connection.query_row(value, [name], |row| row.get::<_, Vec<u8>>(0)).optional()
+    };
+    let home: Option<HomeId> = meta("home")?.as_deref().and_then(Hex::from_slice);
+    let home =
+        home.ok_or_else(|| fault(None, "home", "the database does not say which home it is of"))?;
+    if meta("genesis")?.as_deref() != Some(&genesis(home).0) {
+        return Err(fault(None, "genesis", "it is not that of this home"));
+    }
+    Ok(home)
+}
+
+/// 0 also where there is no table for them yet.
+fn count_checkpoints(connection: &Connection) -> rusqlite::Result<i64> {
+    if pragma::<i64>(connection, "user_version")? < 2 {
+        return Ok(0);
+    }
+    connection.query_row("SELECT coalesce(max(number), 0) FROM checkpoint", [], |row| row.get(0))
+}
+
+pub(crate) fn last_checkpoint(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    if count_checkpoints(connection)? == 0 {
+        return Ok(None);
+    }
+    let last = "SELECT line FROM checkpoint ORDER BY number DESC LIMIT 1";
+    connection.query_row(last, [], |row| row.get(0)).optional()
+}
+
+fn read_checkpoint(line: &str, home: HomeId) -> Result<Checkpoint, Stop> {
+    let wrong = |seq, why| fault(seq, "checkpoint", why);
+    let checkpoint: Checkpoint =
+        line.parse().map_err(|_| wrong(None, "a line of the database is not one"))?;
+    if !checkpoint.is_signed() {
+        return Err(wrong(Some(checkpoint.seq), "its signature is wrong"));
+    }
+    if checkpoint.home != home {
+        return Err(wrong(Some(checkpoint.seq), "it is of another home"));
+    }
+    Ok(checkpoint)
+}
+
+/// Whether the chain has what a checkpoint says.
+fn agrees(connection: &Connection, checkpoint: &Checkpoint, last: u64) -> Result<(), Stop> {
+    let seq = checkpoint.seq;
+    if checkpoint.count != seq {
+        return Err(fault(Some(seq), "checkpoint", "it counts other events than there are"));
+    }
+    if seq > last {
+        return Err(cut(seq));
+    }
+    let hash = "SELECT hash FROM event WHERE seq = ?1";
+    let hash: Option<Vec<u8>> =
+        connection.prepare_cached(hash)?.query_row([seq as i64], |row| row.get(0)).optional()?;
+    if hash.as_deref() == Some(&checkpoint.hash.0) { Ok(()) } else { Err(rewritten(seq)) }
+}
+
+fn cut(seq: u64) -> Stop {
+    let why = "a checkpoint speaks of it and it is not there: the end was cut off, or an old copy put in place";
+    fault(Some(seq), "count", why)
+}
+
+fn rewritten(seq: u64) -> Stop {
+    fault(Some(seq), "hash", "a checkpoint has another: the history was rewritten")
+}
+
+fn bad_column(seq: u64, BadColumn(column): &BadColumn) -> Stop {
+    fault(Some(seq), column, "it has nothing in it that hotcell writes")
+}
+
+fn event_at(
+    connection: &Connection,
+    seq: u64,
+) -> rusqlite::Result<Option<Result<Event, BadColumn>>> {
+    let one = format!("SELECT {COLUMNS} FROM event WHERE seq = ?1");
+    connection.prepare_cached(&one)?.query_row([seq as i64], |row| Ok(row::read(row))).optional()
+}

@@ -1,0 +1,407 @@
+//! Group commit. Whoever comes when nobody is committing commits everything that waits, for all; who
+//! comes meanwhile waits for the next turn. One sync serves all of a turn, and a lone caller pays for no
+//! other thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::error::AppendError;
+use crate::hex::EventId;
+use crate::prepare::Prepared;
+use crate::store::{Done, Receipt, Rows, Store, Work, sync};
+
+/// Most entries that wait.
+pub const MOST_WAITING: usize = 1024;
+/// Most events that nobody waits for before they are written.
+pub const MOST_BUFFERED: usize = 100;
+/// How long they are kept, and how long a commit stays unsynced.
+pub const LAZY_MOST: Duration = Duration::from_millis(500);
+
+/// What an answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// It survives the end of this process, however it ends. The system's end after half a second.
+    Committed,
+    /// It is on the disk.
+    Synced,
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    desk: Mutex<Desk>,
+    /// Held by whoever commits.
+    store: Mutex<Option<Store>>,
+    /// Rung when the housekeeper has something to wait for.
+    pub(crate) bell: Condvar,
+    /// Rung when there are new events.
+    pub(crate) news: Condvar,
+}
+
+/// What waits, and until when it may.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    waiting: VecDeque<Entry>,
+    turn: Arc<Condvar>,
+    leader: Option<ThreadId>,
+    is_closed: bool,
+    /// The housekeeper is to go.
+    pub(crate) is_ending: bool,
+    buffered: usize,
+    flush_by: Option<Instant>,
+    sync_by: Option<Instant>,
+    /// When the housekeeper looks next, by itself.
+    pub(crate) wakes_at: Option<Instant>,
+    /// Counts commits with events.
+    pub(crate) commits: u64,
+    /// After how many events, or how much time, a checkpoint is due.
+    sign_after: (u64, Duration),
+    /// Events since the last checkpoint, and the time of the first of them.
+    pub(crate) unsigned: u64,
+    pub(crate) unsigned_since: Option<Instant>,
+    pub(crate) followers: usize,
+}
+
+struct Entry {
+    work: Work,
+    /// `None` if nobody waits for it.
+    reply: Option<(Durability, Arc<OnceLock<Done>>)>,
+    is_kept: bool,
+}
+
+/// What becomes of an event that could not be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failing {
+    /// It is forgotten.
+    Drop,
+    /// The caller hears of it, and it is written as soon as it can be.
+    Keep,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("waits", &self.reply.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(store: Store, sign_after: (u64, Duration)) -> Writer {
+        let desk = Desk {
+            waiting: VecDeque::new(),
+            turn: Arc::default(),
+            leader: None,
+            is_closed: false,
+            is_ending: false,
+            buffered: 0,
+            flush_by: None,
+            sync_by: None,
+            wakes_at: None,
+            commits: 0,
+            sign_after,
+            unsigned: 0,
+            unsigned_since: None,
+            followers: 0,
+        };
+        let (bell, news) = (Condvar::new(), Condvar::new());
+        Writer { desk: Mutex::new(desk), store: Mutex::new(Some(store)), bell, news }
+    }
+
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn event(
+        &self,
+        prepared: Prepared,
+        durability: Durability,
+        failing: Failing,
+    ) -> Result<Receipt, AppendError> {
+        let work = Work::Event(Box::new(prepared));
+        let receipts = self.submit(work, durability, failing == Failing::Keep)?;
+        receipts.first().copied().ok_or(AppendError::Panicked)
+    }
+
+    pub(crate) fn rows(&self, rows: Rows, durability: Durability) -> Done {
+        self.submit(Work::Rows(Some(rows)), durability, false)
+    }
+
+    fn submit(&self, work: Work, durability: Durability, is_kept: bool) -> Done {
+        let reply = Arc::new(OnceLock::new());
+        let entry = Entry { work, reply: Some((durability, Arc::clone(&reply))), is_kept };
+        let mut desk = self.desk();
+        if desk.is_full() && !desk.is_led() && !desk.is_closed {
+            desk = self.lead(desk);
+        }
+        desk.admit(entry)?;
+        let turn = Arc::clone(&desk.turn);
+        loop {
+            if let Some(done) = reply.get() {
+                return done.clone();
+            }
+            desk = if desk.is_led() {
+                turn.wait(desk).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.lead(desk)
+            };
+        }
+    }
+
+    /// Takes an event that nobody waits for.
+    pub(crate) fn later(&self, prepared: Prepared) -> Result<EventId, AppendError> {
+        let id = prepared.event.id;
+        let mut desk = self.desk();
+        let work = Work::Event(Box::new(prepared));
+        desk.admit(Entry { work, reply: None, is_kept: true })?;
+        desk.buffered += 1;
+        if desk.buffered == MOST_BUFFERED {
+            desk.flush_by = Some(Instant::now());
+        } else if desk.flush_by.is_none() {
+            desk.flush_by = Some(Instant::now() + LAZY_MOST);
+        }
+        self.ring(&desk);
+        Ok(id)
+    }
+
+    /// Commits everything that waits.
+    fn lead<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        desk.leader = Some(thread::current().id());
+        let (entries, turn) = desk.take();
+        drop(desk);
+        let led = Led::commit(&self.store, entries);
+        let mut desk = self.desk();
+        desk.leader = None;
+        let (is_new, is_shared) = (led.events > 0, led.is_shared);
+        desk.settle(led);
+        self.ring(&desk);
+        if is_new && desk.followers > 0 {
+            self.news.notify_all();
+        }
+        if is_shared {
+            turn.notify_all();
+        }
+        if !desk.waiting.is_empty() {
+            desk.turn.notify_one();
+        }
+        desk
+    }
+
+    /// Wakes the housekeeper, if it would look too late.
+    fn ring(&self, desk: &Desk) {
+        if desk.wakes_at.is_some_and(|at| desk.next_deadline().is_some_and(|next| next < at)) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Writes what nobody waits for, if it is time.
+    pub(crate) fn flush<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+    ) -> (MutexGuard<'a, Desk>, bool) {
+        if !is_over(desk.flush_by) || desk.waiting.is_empty() {
+            return (desk, false);
+        }
+        if desk.is_led() {
+            let turn = Arc::clone(&desk.turn);
+            desk = turn.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        } else {
+            desk = self.lead(desk);
+        }
+        (desk, true)
+    }
+
+    /// Syncs lazy commits, if it is time.
+    pub(crate) fn sync<'a>(
+        &'a self,
+        mut desk: MutexGuard<'a, Desk>,
+    ) -> (MutexGuard<'a, Desk>, bool) {
+        if !is_over(desk.sync_by) {
+            return (desk, false);
+        }
+        desk.sync_by = None;
+        drop(desk);
+        let is_synced = self.sync_now().is_ok();
+        desk = self.desk();
+        if !is_synced {
+            desk.sync_by.get_or_insert_with(|| Instant::now() + LAZY_MOST);
+        }
+        (desk, true)
+    }
+
+    fn sync_now(&self) -> std::io::Result<()> {
+        let wal = self.store().as_ref().map(|store| store.wal().to_owned());
+        wal.map_or(Ok(()), |wal| sync(&wal))
+    }
+
+    /// Tells the housekeeper to go, when it has done what it is doing.
+    pub(crate) fn end_house(&self) {
+        self.desk().is_ending = true;
+        self.bell.notify_all();
+    }
+
+    /// Takes no more, and writes and syncs what waits.
+    pub(crate) fn close(&self) -> Result<(), AppendError> {
+        let mut desk = self.desk();
+        desk.is_closed = true;
+        self.news.notify_all();
+        while desk.is_led() {
+            let turn = Arc::clone(&desk.turn);
+            let waited = turn.wait_timeout(desk, Duration::from_millis(10));
+            desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if !desk.waiting.is_empty() {
+            desk = self.lead(desk);
+        }
+        let is_left = !desk.waiting.is_empty();
+        drop(desk);
+        self.sync_now()?;
+        if is_left { Err(AppendError::Failed("buffered events were lost".into())) } else { Ok(()) }
+    }
+
+    /// Commits by itself, beside the desk: for what is written when the desk is closed already.
+    pub(crate) fn last(&self, rows: Rows) -> Done {
+        let mut store = self.store();
+        let store = store.as_mut().ok_or(AppendError::Closed)?;
+        let mut batch = [Work::Rows(Some(rows))];
+        store.commit(&mut batch, true)?.pop().unwrap_or(Err(AppendError::Panicked))
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self) {
+        self.store().take();
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
+}
+
+impl Desk {
+    fn is_led(&self) -> bool {
+        self.leader.is_some()
+    }
+
+    fn admit(&mut self, entry: Entry) -> Result<(), AppendError> {
+        if self.leader == Some(thread::current().id()) {
+            return Err(AppendError::Nested);
+        }
+        if self.is_closed {
+            return Err(AppendError::Closed);
+        }
+        if self.is_full() {
+            return Err(AppendError::Busy);
+        }
+        self.waiting.push_back(entry);
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST_WAITING
+    }
+
+    fn take(&mut self) -> (VecDeque<Entry>, Arc<Condvar>) {
+        self.buffered = 0;
+        self.flush_by = None;
+        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.turn))
+    }
+
+    fn settle(&mut self, led: Led) {
+        if led.events > 0 {
+            self.commits += 1;
+            self.unsigned += led.events;
+            self.unsigned_since.get_or_insert_with(Instant::now);
+        }
+        match led.is_synced {
+            Some(true) => self.sync_by = None,
+            Some(false) => {
+                self.sync_by.get_or_insert_with(|| Instant::now() + LAZY_MOST);
+            }
+            None => {}
+        }
+        if !led.again.is_empty() {
+            self.buffered += led.again.len();
+            led.again.into_iter().rev().for_each(|entry| self.waiting.push_front(entry));
+            self.flush_by = Some(Instant::now() + LAZY_MOST);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// When the housekeeper has something to do next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.flush_by.into_iter().chain(self.sync_by).chain(self.sign_by()).min()
+    }
+
+    /// When a checkpoint is due.
+    pub(crate) fn sign_by(&self) -> Option<Instant> {
+        let since = self.unsigned_since?;
+        Some(if self.unsigned >= self.sign_after.0 { since } else { since + self.sign_after.1 })
+    }
+}
+
+/// What became of a turn.
+struct Led {
+    events: u64,
+    /// Others than the leader wait for it.
+    is_shared: bool,
+    /// `None` if nothing was committed.
+    is_synced: Option<bool>,
+    /// Events that nobody waits for, and that are still to be written.
+    again: Vec<Entry>,
+}
+
+impl Led {
+    /// Every reply is given, whatever happens.
+    fn commit(store: &Mutex<Option<Store>>, entries: VecDeque<Entry>) -> Led {
+        let is_shared = entries.len() > 1;
+        let is_synced = entries.iter().any(|entry| entry.wants() == Some(Durability::Synced));
+        let (mut batch, replies): (Vec<Work>, Vec<_>) =
+            entries.into_iter().map(|entry| (entry.work, (entry.reply, entry.is_kept))).unzip();
+        let committed = catch_unwind(AssertUnwindSafe(|| {
+            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            store.as_mut().ok_or(AppendError::Closed)?.commit(&mut batch, is_synced)
+        }));
+        match committed.unwrap_or(Err(AppendError::Panicked)) {
+            Ok(all) => {
+                let events = all.iter().flatten().map(|receipts| receipts.len() as u64).sum();
+                for (done, (reply, _)) in all.into_iter().zip(replies) {
+                    answer(reply, done);
+                }
+                Led { events, is_shared, is_synced: Some(is_synced), again: Vec::new() }
+            }
+            Err(error) => {
+                let is_final = matches!(error, AppendError::Panicked | AppendError::Closed);
+                let mut again = Vec::new();
+                for (work, (reply, is_kept)) in batch.into_iter().zip(replies) {
+                    answer(reply, Err(error.clone()));
+                    if is_kept && !is_final {
+                        again.push(Entry { work, reply: None, is_kept });
+                    }
+                }
+                Led { events: 0, is_shared, is_synced: None, again }
+            }
+        }
+    }
+}
+
+fn answer(reply: Option<(Durability, Arc<OnceLock<Done>>)>, done: Done) {
+    if let Some((_, reply)) = reply
+        && reply.set(done).is_err()
+    {
+        debug_assert!(false, "an entry was answered twice");
+    }
+}
+
+impl Entry {
+    fn wants(&self) -> Option<Durability> {
+        self.reply.as_ref().map(|(durability, _)| *durability)
+    }
+}
