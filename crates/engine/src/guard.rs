@@ -1,0 +1,7 @@
+//! What stands between a permitted call and its execution, besides the queue.
+
+pub(crate) mod breaker;
+pub(crate) mod cache;
+pub(crate) mod claims;
+mod keys;
+pub(crate) mod rate;

@@ -1,0 +1,29 @@
+//! The one path that every call takes, whatever door it came through. Made to be embedded:
+//!
+//! ```no_run
+//! use hotcell_engine::{Ask, Answer, Engine, Options};
+//! use hotcell_request::{Arguments, Request};
+//! use hotcell_types::{Caller, Door, Name};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::open(Options::at("/var/lib/agent"))?;
+//! let caller = Caller::local(Name::LOCAL, Door::Library);
+//! let request = Request::new("add".parse()?, Arguments::Value(serde_json::json!({"a": 1, "b": 2})));
+//! if let Answer::Called(reply) = engine.ask(&caller, Ask::Call(Box::new(request))) {
+//!     println!("{}", serde_json::to_string(&reply)?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every request gets exactly one answer. A call that can change something is on the disk before it
+//! happens; one that cannot be recorded does not happen.
+
+mod engine;
+mod guard;
+mod hands;
+mod path;
+mod reply;
+
+pub use engine::{Answer, Ask, Engine, OpenError, Options};
+pub use reply::{Problem, Reply};
