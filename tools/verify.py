@@ -17,7 +17,7 @@ from pathlib import Path
 
 SOUND, BROKEN, UNPROVEN = 0, 1, 2
 
-KINDS = """opened intent outcome denied review recovered policy_changed bearer_changed artifact_added
+KINDS = """opened intent outcome called denied review recovered policy_changed bearer_changed artifact_added
     artifact_changed pruned checkpoint_missed note""".split()
 DOORS = "cli library socket rest mcp kafka agent plan callback".split()
 DECISIONS = "allow review deny".split()

@@ -15,6 +15,8 @@ pub enum Kind {
     Intent,
     /// What became of it.
     Outcome,
+    /// A call that changes nothing, and what became of it, in one.
+    Called,
     /// The policy refused a call.
     Denied,
     /// A call was put before somebody, or answered by them.
@@ -33,10 +35,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Opened,
         Kind::Intent,
         Kind::Outcome,
+        Kind::Called,
         Kind::Denied,
         Kind::Review,
         Kind::Recovered,
@@ -54,6 +57,7 @@ impl Kind {
             Kind::Opened => "opened",
             Kind::Intent => "intent",
             Kind::Outcome => "outcome",
+            Kind::Called => "called",
             Kind::Denied => "denied",
             Kind::Review => "review",
             Kind::Recovered => "recovered",
