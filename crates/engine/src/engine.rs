@@ -78,7 +78,7 @@ impl OpenError {
     /// The kind of the record's trouble, where it is that.
     pub fn record(&self) -> Option<&OpenFault> {
         match self {
-            OpenError::Record(error) => Some(error.fault()),
+            OpenError::Record(error) => Some(&error.fault),
             _ => None,
         }
     }
@@ -187,10 +187,7 @@ fn own(caller: &Caller, filter: Filter) -> Filter {
     Filter { tenant: caller.tenant.clone(), ..filter }
 }
 
-fn read<T, E: std::fmt::Display>(
-    found: Result<T, E>,
-    answer: impl FnOnce(T) -> Answer,
-) -> Answer {
+fn read<T, E: std::fmt::Display>(found: Result<T, E>, answer: impl FnOnce(T) -> Answer) -> Answer {
     found.map_or_else(
         |error| {
             let fix = "`hotcell audit verify` says more";
@@ -212,5 +209,5 @@ fn memory_of_machine() -> Bytes {
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     let bytes = kib.unwrap_or(0).saturating_mul(1024) / 4 * 3;
-    Bytes::try_from(bytes.max(LEAST)).unwrap_or(Bytes::mib(1024))
+    bytes.max(LEAST).to_string().parse().unwrap_or(Bytes::mib(1024))
 }

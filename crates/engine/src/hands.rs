@@ -5,14 +5,13 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::sync::Arc;
-use std::time::Instant;
 
 use hotcell_policy::Permit;
 use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Refusal, Sink, Stdin, What, WorkingCopy};
-use hotcell_tools::{BuiltIn, Plan, Program, Ran, SandboxedTool};
-use hotcell_types::{Exit, Outcome, Status, Template};
+use hotcell_tools::{BuiltIn, Deadline, Plan, Program, Ran, SandboxedTool};
+use hotcell_types::{Exit, Outcome, Status};
 use hotcell_workspace::{Root, SnapshotBounds};
 use rustix::fs::MemfdFlags;
 use serde_json::Value;
@@ -27,7 +26,7 @@ impl Engine {
         let call = permit.call();
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else { return nobody(call) };
-        let within = Instant::now() + call.timeout().duration();
+        let within = Deadline::after(call.timeout().duration());
         match &**tool {
             BuiltIn::Pure(tool) => done(tool.call(call.args().clone())),
             BuiltIn::Tree(tool) => match &self.workspace {
@@ -35,7 +34,7 @@ impl Engine {
                 None => failed(Status::Error, no_workspace()),
             },
             BuiltIn::Sandboxed(tool) => self.in_a_sandbox(call, &**tool),
-            BuiltIn::Absent(absent) => failed(Status::Error, absent.error().into()),
+            BuiltIn::Absent(absent) => failed(Status::Error, absent.error().clone().into()),
         }
     }
 
@@ -78,8 +77,8 @@ impl Engine {
             (true, Some(root)) => Some(Arc::new(Copied(root.clone())) as Arc<dyn WorkingCopy>),
             (true, None) => return Err(no_workspace()),
         };
-        let template = template_of(call);
-        Ok(Job { command, env, stdin, inputs, working_copy, limits, profile: template.profile })
+        let profile = call.tool().tool().template.template().profile;
+        Ok(Job { command, env, stdin, inputs, working_copy, limits, profile })
     }
 }
 
@@ -91,14 +90,16 @@ impl WorkingCopy for Copied {
     fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
         let handover = match self.0.snapshot(SnapshotBounds::default()) {
             Ok(handover) => handover,
-            Err(error) => return Box::new(std::iter::once(Err(io::Error::other(error.to_string())))),
+            Err(error) => {
+                return Box::new(std::iter::once(Err(io::Error::other(error.to_string()))));
+            }
         };
         Box::new(handover.map(|opened| {
             let opened = opened.map_err(|error| io::Error::other(error.to_string()))?;
             let what = match opened.what {
-                hotcell_workspace::Handed::File(file) => What::File(file.into()),
-                hotcell_workspace::Handed::Directory => What::Directory,
-                hotcell_workspace::Handed::Link(target) => What::Link(CString::new(target)?),
+                hotcell_workspace::What::File { file, .. } => What::File(file),
+                hotcell_workspace::What::Directory => What::Directory,
+                hotcell_workspace::What::Symlink { target } => What::Link(CString::new(target)?),
             };
             Ok(Item { path: CString::new(opened.path.as_str())?, what })
         }))
@@ -114,9 +115,8 @@ impl Sink for Unheard {
 }
 
 fn resolve(host: &Host, program: &Program) -> Result<(Command, Option<Input>), Problem> {
-    let of_language = |error: lang::Error| {
-        Problem::new(error.to_string(), error.why(), error.fix())
-    };
+    let of_language =
+        |error: lang::Error| Problem::new(error.to_string(), error.why(), error.fix());
     match program {
         Program::Command(words) => {
             let mut words = words.iter().map(OsString::from);
@@ -142,13 +142,19 @@ fn in_memory(bytes: &[u8]) -> Result<File, Problem> {
         Ok(file)
     });
     filled.map_err(|error| {
-        Problem::new("an argument could not be kept in memory", error.to_string(), "free some memory")
+        Problem::new(
+            "an argument could not be kept in memory",
+            error.to_string(),
+            "free some memory",
+        )
     })
 }
 
 fn done(answer: Result<Value, ToolError>) -> Done {
     match answer {
-        Ok(value) => Done { status: Status::Success, value: Some(value), problem: None, sandbox: None },
+        Ok(value) => {
+            Done { status: Status::Success, value: Some(value), problem: None, sandbox: None }
+        }
         Err(error) => failed(Status::Failure, error.into()),
     }
 }
@@ -175,17 +181,17 @@ fn ran_of(outcome: &Outcome) -> Ran {
         stdout: text(&outcome.stdout.bytes),
         stderr: text(&outcome.stderr.bytes),
         truncated: outcome.stdout.truncated || outcome.stderr.truncated,
-        artifacts: outcome
-            .artifacts
-            .iter()
-            .map(|artifact| (artifact.path.clone(), artifact.bytes, artifact.sha256.clone()))
-            .collect(),
+        artifacts: outcome.artifacts.iter().cloned().collect(),
         changes: None,
     }
 }
 
 fn of_refusal(refusal: &Refusal) -> Problem {
-    Problem::new("it was not run", refusal.to_string(), "`hotcell doctor` says what this host allows")
+    Problem::new(
+        "it was not run",
+        refusal.to_string(),
+        "`hotcell doctor` says what this host allows",
+    )
 }
 
 fn no_workspace() -> Problem {
@@ -195,10 +201,8 @@ fn no_workspace() -> Problem {
 
 fn nobody(call: &Call) -> Done {
     let what = format!("nobody carries out `{}`", call.name());
-    failed(Status::Error, Problem::new(what, "it is registered without a part that does it", "report it"))
-}
-
-fn template_of(call: &Call) -> Template {
-    let name = call.tool().tool().template.as_str();
-    Template::BUILT_IN.into_iter().find(|t| t.name == name).unwrap_or(Template::DEFAULT)
+    failed(
+        Status::Error,
+        Problem::new(what, "it is registered without a part that does it", "report it"),
+    )
 }

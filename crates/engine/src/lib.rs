@@ -24,6 +24,8 @@ mod guard;
 mod hands;
 mod path;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use reply::{Problem, Reply};

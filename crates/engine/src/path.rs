@@ -56,7 +56,8 @@ impl Engine {
             return reply;
         }
         if let Some(value) = self.cached(call, begun) {
-            let done = Done { status: Status::Success, value: Some(value), problem: None, sandbox: None };
+            let done =
+                Done { status: Status::Success, value: Some(value), problem: None, sandbox: None };
             self.note(call, facts, &permit, &done, begun);
             return Reply { cached: true, ..reply_of(id, done, &permit) };
         }
@@ -112,7 +113,10 @@ impl Engine {
         let done = self.checked(call, self.carry_out(permit));
         match turn.finish(done.status == Status::Success) {
             Ok(()) => done,
-            Err(why) => failed(Status::Cancelled, Problem::new("it was ended", why.to_string(), "ask again")),
+            Err(why) => failed(
+                Status::Cancelled,
+                Problem::new("it was ended", why.to_string(), "ask again"),
+            ),
         }
     }
 
@@ -226,7 +230,8 @@ fn outcome_of(call: &Call, done: &Done, begun: Instant, kind: Kind) -> Draft {
     draft.operation = Some(call.operation().to_string());
     draft.tool = Some(breaker_of(call));
     draft.status = Some(done.status);
-    draft.reason = done.problem.as_ref().map(|problem| format!("{}: {}", problem.what, problem.why));
+    draft.reason =
+        done.problem.as_ref().map(|problem| format!("{}: {}", problem.what, problem.why));
     draft.duration_ns = Some(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     draft.sandbox = done.sandbox.clone();
     draft.output = done.value.as_ref().map(|value| Payload {
@@ -268,7 +273,7 @@ fn breaker_of(call: &Call) -> String {
 }
 
 fn template_of(call: &Call) -> Name {
-    call.tool().tool().template.as_str().parse().unwrap_or(Name::LOCAL)
+    call.tool().tool().template.to_string().parse().unwrap_or(Name::LOCAL)
 }
 
 /// What a call that writes may write to: the paths that it names, or everything when it names none.

@@ -1,0 +1,78 @@
+//! The tools that every hotcell has. Each says what it is in the tool standard, and is carried out in one
+//! of four ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
+//! ([`TreeTool`]), as a program in a sandbox ([`SandboxedTool`]), or not at all yet ([`Absent`]).
+//!
+//! Nothing here starts a program, writes a file or decides whether a call may happen: a sandboxed tool
+//! turns arguments into a [`Plan`] and what became of it into an answer; the rest is for whoever runs it.
+//!
+//! ```
+//! use hotcell_tools::{BuiltIn, built_in};
+//! use serde_json::json;
+//!
+//! let tools = built_in();
+//! let add = tools.iter().find(|tool| tool.tool().is_ok_and(|t| t.name.to_string() == "add"));
+//! let Some(BuiltIn::Pure(add)) = add else { panic!("there is no `add`") };
+//! assert_eq!(add.call(json!({"a": 1, "b": 2})).unwrap(), 3);
+//! ```
+
+mod absent;
+mod number;
+mod path;
+mod pure;
+mod sandboxed;
+mod spec;
+mod tree;
+
+use std::fmt;
+
+use hotcell_request::{Fault, Tool, TypedTool};
+
+pub use absent::Absent;
+pub use sandboxed::{Plan, Program, Ran, SandboxedTool};
+pub use tree::{Deadline, TreeTool};
+
+/// A tool, by the way it is carried out.
+pub enum BuiltIn {
+    /// In this process, from its arguments alone; the clock is the one thing besides that some look at.
+    Pure(Box<dyn TypedTool>),
+    /// In this process, by reading a held tree.
+    Tree(Box<dyn TreeTool>),
+    /// By a program in a sandbox.
+    Sandboxed(Box<dyn SandboxedTool>),
+    /// Not yet: a call of it is answered with why.
+    Absent(Absent),
+}
+
+impl BuiltIn {
+    /// What it says of itself.
+    pub fn tool(&self) -> Result<Tool, Fault> {
+        match self {
+            BuiltIn::Pure(tool) => tool.tool(),
+            BuiltIn::Tree(tool) => tool.tool(),
+            BuiltIn::Sandboxed(tool) => tool.tool(),
+            BuiltIn::Absent(tool) => tool.tool(),
+        }
+    }
+}
+
+impl fmt::Debug for BuiltIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            BuiltIn::Pure(_) => "Pure",
+            BuiltIn::Tree(_) => "Tree",
+            BuiltIn::Sandboxed(_) => "Sandboxed",
+            BuiltIn::Absent(_) => "Absent",
+        };
+        f.debug_tuple(kind).field(&self.tool().map(|tool| tool.name)).finish()
+    }
+}
+
+/// All of them, by name.
+pub fn built_in() -> Vec<BuiltIn> {
+    let mut all: Vec<BuiltIn> = [pure::tools(), tree::tools(), sandboxed::tools(), absent::tools()]
+        .into_iter()
+        .flatten()
+        .collect();
+    all.sort_by_cached_key(|tool| tool.tool().map(|tool| tool.name).ok());
+    all
+}

@@ -1,0 +1,53 @@
+//! A path among the arguments, marked so that a policy judges it and the call spells it in one way.
+
+use std::borrow::Cow;
+
+use hotcell_request::ToolError;
+use hotcell_workspace::Relative;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A path below the workspace's root; `.` is the root itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PathArg(String);
+
+impl PathArg {
+    pub(crate) fn root() -> PathArg {
+        PathArg(".".into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path; `None` is the root.
+    pub(crate) fn below_root(&self) -> Result<Option<Relative>, ToolError> {
+        if self.0 == "." {
+            return Ok(None);
+        }
+        Relative::parse(&self.0).map(Some).map_err(|bad| {
+            ToolError::new(bad.to_string(), bad.why(), "write it relative to the workspace's root")
+        })
+    }
+
+    /// The path of something that is not the root.
+    pub(crate) fn of_file(&self) -> Result<Relative, ToolError> {
+        self.below_root()?.ok_or_else(|| {
+            ToolError::new("`.` is not a file", "it is the workspace's root", "name a file in it")
+        })
+    }
+}
+
+impl JsonSchema for PathArg {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Path".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "x-hotcell": "path" })
+    }
+}

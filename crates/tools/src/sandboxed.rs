@@ -1,0 +1,261 @@
+//! Tools that are a program in a sandbox. What a caller sends becomes an element of `argv`, a value in
+//! the environment, standard input or the content of a file, and never a part of a script of ours.
+
+mod code;
+mod git;
+mod write;
+
+use std::collections::BTreeMap;
+
+use hotcell_request::{Fault, Spec, Tool, ToolError};
+use hotcell_types::{Artifact, Status};
+use hotcell_workspace::{ChangeKind, Changeset};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::BuiltIn;
+use crate::spec::{Shown, read, tool_of, written};
+
+/// A tool that is carried out by a program.
+pub trait SandboxedTool: Send + Sync {
+    /// What it says of itself.
+    fn tool(&self) -> Result<Tool, Fault>;
+
+    /// What to run for a call, whose arguments have been checked and spelled by the tool's schema.
+    fn plan(&self, args: &Value) -> Result<Plan, ToolError>;
+
+    /// What the call is answered with. After an error, nothing that the program changed is to be applied.
+    fn answer(&self, ran: &Ran) -> Result<Value, ToolError>;
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub program: Program,
+    /// Standard input; without it, it is empty.
+    pub stdin: Option<String>,
+    /// Variables on top of those that every run has.
+    pub env: BTreeMap<String, String>,
+    /// Files for the working directory, by their paths in it.
+    pub files: BTreeMap<String, String>,
+    /// Whether the working directory is a copy of the workspace. Otherwise it is empty.
+    pub working_copy: bool,
+    /// Whether what was changed in the copy is to be applied to the workspace, each path judged.
+    pub brings_changes: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// For the interpreter of a language: `python`, `javascript` or `shell`.
+    Code { language: String, code: String },
+    /// `argv`, with a name that is looked up on the sandbox's path.
+    Command(Vec<String>),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    pub status: Status,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// Something of the output is missing.
+    pub truncated: bool,
+    /// Files that were made or changed in the working directory.
+    pub artifacts: Vec<Artifact>,
+    /// What was changed in the working copy, if there was one.
+    pub changes: Option<Changeset>,
+}
+
+impl Plan {
+    /// Runs this in an empty directory, with nothing else.
+    fn new(program: Program) -> Plan {
+        Plan {
+            program,
+            stdin: None,
+            env: BTreeMap::new(),
+            files: BTreeMap::new(),
+            working_copy: false,
+            brings_changes: false,
+        }
+    }
+
+    /// Runs this in a copy of the workspace.
+    fn in_copy(program: Program) -> Plan {
+        Plan { working_copy: true, ..Plan::new(program) }
+    }
+}
+
+pub(crate) fn tools() -> Vec<BuiltIn> {
+    [code::tools(), write::tools(), git::tools()].into_iter().flatten().collect()
+}
+
+/// A way from arguments to a plan, and from what became of it to an answer.
+struct InSandbox<I, O> {
+    spec: Spec,
+    examples: Vec<Shown>,
+    plan: fn(I) -> Result<Plan, ToolError>,
+    answer: fn(&Ran) -> Result<O, ToolError>,
+}
+
+impl<I, O> SandboxedTool for InSandbox<I, O>
+where
+    I: DeserializeOwned + JsonSchema,
+    O: Serialize + JsonSchema,
+{
+    fn tool(&self) -> Result<Tool, Fault> {
+        tool_of::<I, O>(&self.spec, &self.examples)
+    }
+
+    fn plan(&self, args: &Value) -> Result<Plan, ToolError> {
+        let plan = (self.plan)(read(args.clone())?)?;
+        check(&plan)?;
+        Ok(plan)
+    }
+
+    fn answer(&self, ran: &Ran) -> Result<Value, ToolError> {
+        written((self.answer)(ran)?)
+    }
+}
+
+fn in_sandbox<I, O, const N: usize>(
+    spec: Spec,
+    examples: [Shown; N],
+    plan: fn(I) -> Result<Plan, ToolError>,
+    answer: fn(&Ran) -> Result<O, ToolError>,
+) -> BuiltIn
+where
+    I: DeserializeOwned + JsonSchema + 'static,
+    O: Serialize + JsonSchema + 'static,
+{
+    BuiltIn::Sandboxed(Box::new(InSandbox { spec, examples: examples.into(), plan, answer }))
+}
+
+/// Most bytes of one argument or variable: the kernel takes no more, its end mark included.
+const ARGUMENT_MOST: usize = 128 * 1024 - 1;
+/// Most bytes of all of them, below what the kernel takes with the usual limit on the stack.
+const ARGUMENTS_MOST: usize = 1 << 20;
+
+/// Refuses what a kernel would refuse, in words for whoever called.
+fn check(plan: &Plan) -> Result<(), ToolError> {
+    let argv: &[String] = match &plan.program {
+        Program::Command(argv) => argv,
+        Program::Code { .. } => &[],
+    };
+    if argv.first().is_some_and(String::is_empty) {
+        let why = "the name of the program is empty";
+        return Err(ToolError::new("nothing was run", why, "name a program first"));
+    }
+    let mut total = 0;
+    for text in argv.iter().chain(plan.env.keys()).chain(plan.env.values()) {
+        total += text.len();
+        let why = match () {
+            () if text.contains('\0') => "an argument or variable has a NUL character",
+            () if text.len() > ARGUMENT_MOST => "an argument or variable is longer than 128 KiB",
+            () if total > ARGUMENTS_MOST => "arguments and variables are longer than 1 MiB",
+            () => continue,
+        };
+        let fix = "put it into a file, or send it as standard input";
+        return Err(ToolError::new("nothing was run", why, fix));
+    }
+    Ok(())
+}
+
+/// The answer of tools whose program may fail: how it ended, and what it said.
+#[derive(Serialize, JsonSchema)]
+struct Ended {
+    #[schemars(schema_with = "status_schema")]
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    stdout: String,
+    stderr: String,
+    /// Whether something of the output is missing.
+    truncated: bool,
+    /// Files that it made or changed.
+    artifacts: Vec<File>,
+    /// What it changed in the workspace.
+    changes: Vec<Changed>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct File {
+    path: String,
+    bytes: u64,
+    sha256: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Changed {
+    path: String,
+    kind: Way,
+    bytes: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    Added,
+    Modified,
+    Deleted,
+}
+
+fn status_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "enum": Status::ALL.map(Status::name) })
+}
+
+fn ended(ran: &Ran) -> Result<Ended, ToolError> {
+    let artifacts = ran.artifacts.iter().cloned();
+    Ok(Ended {
+        status: ran.status.name(),
+        exit_code: ran.exit_code,
+        signal: ran.signal,
+        stdout: ran.stdout.clone(),
+        stderr: ran.stderr.clone(),
+        truncated: ran.truncated,
+        artifacts: artifacts
+            .map(|Artifact { path, bytes, sha256 }| File { path, bytes, sha256 })
+            .collect(),
+        changes: changed(ran),
+    })
+}
+
+/// Most changes that an answer tells. The whole changeset is judged and recorded.
+const CHANGES_MOST: usize = 1000;
+
+fn changed(ran: &Ran) -> Vec<Changed> {
+    let all = ran.changes.iter().flat_map(Changeset::changes).take(CHANGES_MOST);
+    all.map(|change| Changed {
+        path: change.path.to_string(),
+        kind: match change.kind {
+            ChangeKind::Added => Way::Added,
+            ChangeKind::Modified => Way::Modified,
+            ChangeKind::Deleted => Way::Deleted,
+        },
+        bytes: change.bytes,
+    })
+    .collect()
+}
+
+/// Most characters of what a program said that are shown in an error.
+const SAID_MOST: usize = 1000;
+
+/// The run of a program that is not expected to fail.
+fn succeeded<'r>(ran: &'r Ran, doing: &str, fix: &str) -> Result<&'r Ran, ToolError> {
+    if ran.status == Status::Success {
+        return Ok(ran);
+    }
+    let said: String = ran.stderr.trim().chars().take(SAID_MOST).collect();
+    let why = match (ran.status, said.is_empty()) {
+        (Status::Failure, false) => said,
+        (Status::Failure, true) => "the program failed and did not say why".into(),
+        (other, _) => format!("the run ended with the status `{}`", other.name()),
+    };
+    Err(ToolError::new(format!("{doing} failed"), why, fix))
+}
