@@ -37,10 +37,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                      answer.",
                 )
             },
-            [(
-                json!({"language": "python", "code": "print(6 * 7)"}),
-                example("42\n"),
-            )],
+            [(json!({"language": "python", "code": "print(6 * 7)"}), example("42\n"))],
             |args: CodeExecute| args.plan(),
             ended,
         ),
