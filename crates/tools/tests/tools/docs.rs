@@ -36,14 +36,14 @@ fn the_reference_is_what_the_tools_say() {
 
 fn section(text: &mut String, tool: &Tool, built: &BuiltIn) {
     let where_it_runs = match built {
-        BuiltIn::Pure(_) => "in hotcell itself",
-        BuiltIn::Tree(_) => "in hotcell itself, by reading the workspace",
-        BuiltIn::Sandboxed(_) => "in a sandbox",
-        BuiltIn::Absent(_) => "not yet",
+        BuiltIn::Pure(_) => "Carried out in hotcell itself",
+        BuiltIn::Tree(_) => "Carried out in hotcell itself, by reading the workspace",
+        BuiltIn::Sandboxed(_) => "Carried out in a sandbox",
+        BuiltIn::Absent(_) => "Not carried out yet",
     };
     let effects: Vec<&str> = tool.effects.iter().map(|effect| effect.name()).collect();
     write!(text, "\n### {}\n\n{}\n\n", tool.name, tool.description.as_str()).unwrap();
-    write!(text, "Effects: {}. Carried out {where_it_runs}", effects.join(", ")).unwrap();
+    write!(text, "Effects: {}. {where_it_runs}", effects.join(", ")).unwrap();
     if tool.operation().to_string() != tool.name.to_string() {
         write!(text, ". A policy calls it `{}`", tool.operation()).unwrap();
     }

@@ -40,7 +40,7 @@ impl Repository {
             ("diff.external", "touch canary"),
             ("diff.evil.textconv", "touch canary"),
             ("commit.gpgSign", "true"),
-            ("gpg.program", "touch canary"),
+            ("gpg.program", ".git/hooks/pre-commit"),
             ("log.showSignature", "true"),
             ("core.editor", "touch canary"),
             ("alias.status", "!touch canary"),
@@ -132,6 +132,41 @@ fn a_repository_is_read_and_committed_to_and_starts_nothing() {
     assert_eq!(log["commits"][0]["subject"], "Second");
     assert_eq!(log["commits"].as_array().unwrap().len(), 1);
 }
+
+/// The control: these programs are started by a git that is called without our options.
+#[test]
+fn a_plain_git_would_start_them() {
+    for (args, starts) in [
+        (&["status"][..], "core.fsmonitor"),
+        (&["-c", "core.fsmonitor=false", "diff"], "diff.external"),
+        (&["-c", "core.fsmonitor=false", "diff", "--no-ext-diff"], "diff.evil.textconv"),
+        (
+            &["-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false", "commit", "-amx"],
+            "the hook pre-commit",
+        ),
+        (
+            &["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/", "commit", "-amx"],
+            "gpg.program",
+        ),
+    ] {
+        let Some(repository) = Repository::new() else { return };
+        repository.write("a.txt", "one\n");
+        repository.call("git.commit", json!({"message": "First", "paths": ["."]})).unwrap();
+        repository.write("a.txt", "two\n");
+        let mut git = Command::new("git");
+        git.args(args).current_dir(repository.path()).env_clear().env("HOME", "/nowhere");
+        git.env("PATH", std::env::var_os("PATH").unwrap()).envs(IDENTITY);
+        git.output().unwrap();
+        assert!(repository.path().join("canary").exists(), "{starts}");
+    }
+}
+
+const IDENTITY: [(&str, &str); 4] = [
+    ("GIT_AUTHOR_NAME", "a"),
+    ("GIT_AUTHOR_EMAIL", "a"),
+    ("GIT_COMMITTER_NAME", "a"),
+    ("GIT_COMMITTER_EMAIL", "a"),
+];
 
 #[test]
 fn tool_03_a_path_is_a_path_to_git() {

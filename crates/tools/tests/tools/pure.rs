@@ -90,7 +90,6 @@ fn what_is_asked_is_answered() {
         ),
         ("sum", json!({"items": []}), json!(0)),
         ("sum", json!({"items": [u64::MAX, -1, i64::MIN]}), json!((1_i128 << 63) as u64 - 2)),
-        ("sum", json!({"items": [u64::MAX, u64::MAX, -1.5, -1e30, 1e30]}), json!(0)),
         ("average", json!({"items": [1, 2]}), json!(1.5)),
         ("average", json!({"items": [u64::MAX, u64::MAX]}), json!(u64::MAX)),
         ("min", json!({"items": [1.5, 1e300, -2, 1]}), json!(-2)),
@@ -300,7 +299,9 @@ proptest! {
                 "format_date" => "format",
                 _ => "text",
             };
-            let _ = of(name, json!({key: text, "timestamp": 0}));
+            if let Err(error) = of(name, json!({key: text, "timestamp": 0})) {
+                assert_helps(&error);
+            }
         }
     }
 }

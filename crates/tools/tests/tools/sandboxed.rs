@@ -2,14 +2,14 @@
 //! test: what is tested is what of a plan is a program and what is data.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hotcell_request::ToolError;
 use hotcell_tools::{Plan, Program, Ran};
 use hotcell_types::{Artifact, Status};
-use hotcell_workspace::{Change, ChangeKind, Changeset, Digest, Relative};
+use hotcell_workspace::{Change, ChangeKind, Changeset, Digest, Relative, Skipped};
 use serde_json::{Value, json};
 
 use crate::{assert_helps, call, checked, plan, ran, sandboxed_tool};
@@ -61,7 +61,9 @@ pub(crate) fn carry_out(plan: &Plan, dir: &Path) -> Ran {
         .unwrap();
     // Small enough for the pipe; a program that does not read it may be gone.
     let mut stdin = child.stdin.take().unwrap();
-    let _ = stdin.write_all(plan.stdin.as_deref().unwrap_or_default().as_bytes());
+    if let Err(error) = stdin.write_all(plan.stdin.as_deref().unwrap_or_default().as_bytes()) {
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    }
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     Ran {
@@ -115,6 +117,8 @@ fn files_and_variables_have_names_that_can_be_used() {
     for name in ["", "A=B", "1A", "A B", "A\0", "A\nB", "ä", "A-B"] {
         assert!(call("code_execute", code(json!({name: ""}), json!({}))).is_err(), "{name:?}");
     }
+    let both = plan("code_execute", code(json!({}), json!({"a": "", "a-": "", "a/b/c": ""})));
+    assert_eq!(both.unwrap_err().what, "`a` would be a file and a directory");
     let nul = plan("code_execute", code(json!({"A": "\0"}), json!({}))).unwrap_err();
     assert_eq!(nul.why, "an argument or variable has a NUL character");
     assert!(call("code_execute", json!({"language": "cobol", "code": ""})).is_err());
@@ -202,6 +206,7 @@ fn how_a_program_ended_is_the_answer() {
         bytes: 1,
         executable: false,
     };
+    let skipped = Skipped { path: "l".into(), why: "it is a symbolic link".into() };
     let ran = Ran {
         status: Status::Killed,
         exit_code: None,
@@ -209,7 +214,7 @@ fn how_a_program_ended_is_the_answer() {
         stderr: "x".into(),
         truncated: true,
         artifacts: vec![Artifact { path: "a".into(), bytes: 1, sha256: "00".into() }],
-        changes: Some(Changeset::new(vec![change], Vec::new()).unwrap()),
+        changes: Some(Changeset::new(vec![change], vec![skipped]).unwrap()),
         ..ran("")
     };
     for name in ["code_execute", "shell.run", "test.run"] {
@@ -222,7 +227,11 @@ fn how_a_program_ended_is_the_answer() {
                 "stderr": "x",
                 "truncated": true,
                 "artifacts": [{"path": "a", "bytes": 1, "sha256": "00"}],
-                "changes": [{"path": "a", "kind": "added", "bytes": 1}],
+                "changes": {
+                    "files": [{"path": "a", "kind": "added", "bytes": 1}],
+                    "skipped": [{"path": "l", "why": "it is a symbolic link"}],
+                    "left_out": 0,
+                },
             })
         );
     }
@@ -233,4 +242,41 @@ fn how_a_program_ended_is_the_answer() {
             assert_eq!(answer(name, &of).is_ok(), status == Status::Success, "{name} {status:?}");
         }
     }
+}
+
+#[test]
+fn what_was_changed_is_told_as_far_as_it_fits() {
+    let change = |number: usize| Change {
+        path: Relative::parse(&format!("{number:04}")).unwrap(),
+        kind: ChangeKind::Deleted,
+        before: None,
+        after: None,
+        bytes: 0,
+        executable: false,
+    };
+    let all = Changeset::new((0..1003).map(change).collect(), Vec::new()).unwrap();
+    let ran = Ran { changes: Some(all), ..ran("") };
+    for name in ["shell.run", "fs.write", "git.commit"] {
+        let changes = &answer(name, &ran).unwrap()["changes"];
+        assert_eq!(
+            (changes["files"].as_array().unwrap().len(), &changes["left_out"]),
+            (1000, &json!(3))
+        );
+    }
+}
+
+#[test]
+fn what_a_program_said_in_an_error_is_short_and_harmless() {
+    let stderr = format!("\u{1b}[2J\0\u{9b}{}", "x".repeat(100_000));
+    let failed = Ran { status: Status::Failure, stderr, ..ran("") };
+    let error = answer("git.log", &failed).unwrap_err();
+    assert!(error.why.len() <= 1000 && !error.why.contains(char::is_control), "{error:?}");
+    let silent = Ran { status: Status::Failure, ..ran("") };
+    assert_eq!(
+        answer("git.log", &silent).unwrap_err().why,
+        "the program failed and did not say why"
+    );
+    let timeout = Ran { status: Status::Timeout, ..ran("") };
+    let error = answer("fs.write", &timeout).unwrap_err();
+    assert_eq!(error.why, "the run ended with the status `timeout`");
 }
