@@ -1,27 +1,25 @@
 //! Tools that have a name and a form, and that nothing carries out yet. They are there so that a caller
 //! learns why, and what to do instead.
 
-use hotcell_request::{Effect, Fault, Spec, Tool, ToolError};
+use hotcell_request::{Effect, Fault, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::BuiltIn;
-use crate::spec::{Shown, spec, tool_of};
+use crate::spec::{spec, tool_of};
 
 /// A tool that cannot be carried out.
 #[derive(Debug)]
 pub struct Absent {
-    spec: Spec,
-    examples: Vec<Shown>,
-    made_by: fn(&Spec, &[Shown]) -> Result<Tool, Fault>,
+    tool: fn() -> Result<Tool, Fault>,
     error: ToolError,
 }
 
 impl Absent {
     /// What it says of itself.
     pub fn tool(&self) -> Result<Tool, Fault> {
-        (self.made_by)(&self.spec, &self.examples)
+        (self.tool)()
     }
 
     /// What every call of it is answered with.
@@ -31,7 +29,29 @@ impl Absent {
 }
 
 pub(crate) fn tools() -> Vec<BuiltIn> {
-    [web_search(), http_fetch(), canvas_append()].into_iter().map(BuiltIn::Absent).collect()
+    let absent = |tool, what: &str, why: &str, fix: &str| {
+        BuiltIn::Absent(Absent { tool, error: ToolError::new(what, why, fix) })
+    };
+    vec![
+        absent(
+            web_search,
+            "the web was not searched",
+            "there is no provider",
+            "register a tool that searches, under a name of its own",
+        ),
+        absent(
+            http_fetch,
+            "nothing was fetched",
+            "there is no network for tools yet",
+            "fetch it outside of hotcell, and hand it in as a file or as an argument",
+        ),
+        absent(
+            canvas_append,
+            "nothing was appended",
+            "calls cannot keep artifacts yet",
+            "write a file with fs.write",
+        ),
+    ]
 }
 
 const TEXT_MOST: usize = 1 << 20;
@@ -60,19 +80,18 @@ struct WebResult {
     text: String,
 }
 
-fn web_search() -> Absent {
-    let about = "Searches the web. There is no provider yet, so that every call is an error.";
-    let result = json!([{"title": "Rust", "url": "https://rust-lang.org/", "text": "A language"}]);
-    Absent {
-        spec: spec("web.search", "web", &[Effect::Network], about),
-        examples: vec![(json!({"query": "rust"}), result)],
-        made_by: tool_of::<WebSearch, Vec<WebResult>>,
-        error: ToolError::new(
-            "the web was not searched",
-            "there is no provider",
-            "register a tool that searches, under a name of its own",
-        ),
-    }
+fn web_search() -> Result<Tool, Fault> {
+    let spec = spec(
+        "web.search",
+        "web",
+        &[Effect::Network],
+        "Searches the web. There is no provider yet, so that every call is an error.",
+    );
+    let example = (
+        json!({"query": "rust"}),
+        json!([{"title": "Rust", "url": "https://rust-lang.org/", "text": "A language"}]),
+    );
+    tool_of::<WebSearch, Vec<WebResult>>(&spec, &[example])
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -98,21 +117,18 @@ struct Fetched {
     truncated: bool,
 }
 
-fn http_fetch() -> Absent {
-    let about = "Fetches a URL. There is no network for tools yet, so that every call is an error.";
-    Absent {
-        spec: spec("http_fetch", "web", &[Effect::Network], about),
-        examples: vec![(
-            json!({"url": "https://example.com/"}),
-            json!({"status": 200, "body": "hello", "truncated": false}),
-        )],
-        made_by: tool_of::<HttpFetch, Fetched>,
-        error: ToolError::new(
-            "nothing was fetched",
-            "there is no network for tools yet",
-            "fetch it outside of hotcell, and hand it in as a file or as an argument",
-        ),
-    }
+fn http_fetch() -> Result<Tool, Fault> {
+    let spec = spec(
+        "http_fetch",
+        "web",
+        &[Effect::Network],
+        "Fetches a URL. There is no network for tools yet, so that every call is an error.",
+    );
+    let example = (
+        json!({"url": "https://example.com/"}),
+        json!({"status": 200, "body": "hello", "truncated": false}),
+    );
+    tool_of::<HttpFetch, Fetched>(&spec, &[example])
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -128,16 +144,13 @@ struct Appended {
     bytes: u64,
 }
 
-fn canvas_append() -> Absent {
-    let about = "Appends text to the canvas. Calls cannot keep artifacts yet, so that every call is an error.";
-    Absent {
-        spec: spec("canvas_append", "canvas", &[Effect::Write], about),
-        examples: vec![(json!({"text": "hello"}), json!({"bytes": 5}))],
-        made_by: tool_of::<CanvasAppend, Appended>,
-        error: ToolError::new(
-            "nothing was appended",
-            "calls cannot keep artifacts yet",
-            "write a file with fs.write",
-        ),
-    }
+fn canvas_append() -> Result<Tool, Fault> {
+    let spec = spec(
+        "canvas_append",
+        "canvas",
+        &[Effect::Write],
+        "Appends text to the canvas. Calls cannot keep artifacts yet, so that every call is an error.",
+    );
+    let example = (json!({"text": "hello"}), json!({"bytes": 5}));
+    tool_of::<CanvasAppend, Appended>(&spec, &[example])
 }

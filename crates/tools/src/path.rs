@@ -1,9 +1,10 @@
-//! A path among the arguments, marked so that a policy judges it and the call spells it in one way.
+//! Paths among arguments, marked so that a policy judges them and the call spells them in one way; and
+//! paths in answers that are for people only.
 
 use std::borrow::Cow;
 
 use hotcell_request::ToolError;
-use hotcell_workspace::Relative;
+use hotcell_workspace::{Relative, Skipped};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -49,5 +50,18 @@ impl JsonSchema for PathArg {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "x-hotcell": "path" })
+    }
+}
+
+/// Something that is there and never used.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NotUsed {
+    path: String,
+    why: String,
+}
+
+impl From<Skipped> for NotUsed {
+    fn from(Skipped { path, why }: Skipped) -> NotUsed {
+        NotUsed { path, why }
     }
 }

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 
 use hotcell_request::{Fault, Spec, Tool, ToolError};
 use hotcell_types::{Artifact, Status};
-use hotcell_workspace::{ChangeKind, Changeset};
+use hotcell_workspace::{Change, ChangeKind, Changeset};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::BuiltIn;
+use crate::path::NotUsed;
 use crate::spec::{Shown, read, tool_of, written};
 
 /// A tool that is carried out by a program.
@@ -180,8 +181,9 @@ struct Ended {
     truncated: bool,
     /// Files that it made or changed.
     artifacts: Vec<File>,
-    /// What it changed in the workspace.
-    changes: Vec<Changed>,
+    /// What it changed in its copy of the workspace, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Changes>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -189,6 +191,16 @@ struct File {
     path: String,
     bytes: u64,
     sha256: String,
+}
+
+/// What was changed in a copy of the workspace.
+#[derive(Default, Serialize, JsonSchema)]
+struct Changes {
+    files: Vec<Changed>,
+    /// What is not taken over, and why.
+    skipped: Vec<NotUsed>,
+    /// How many of both are not told here.
+    left_out: usize,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -222,25 +234,32 @@ fn ended(ran: &Ran) -> Result<Ended, ToolError> {
         artifacts: artifacts
             .map(|Artifact { path, bytes, sha256 }| File { path, bytes, sha256 })
             .collect(),
-        changes: changed(ran),
+        changes: changes(ran),
     })
 }
 
-/// Most changes that an answer tells. The whole changeset is judged and recorded.
+/// Most changes, and most skipped things, that an answer tells. The whole changeset is judged.
 const CHANGES_MOST: usize = 1000;
 
-fn changed(ran: &Ran) -> Vec<Changed> {
-    let all = ran.changes.iter().flat_map(Changeset::changes).take(CHANGES_MOST);
-    all.map(|change| Changed {
-        path: change.path.to_string(),
-        kind: match change.kind {
+fn changes(ran: &Ran) -> Option<Changes> {
+    let (all, skipped) = ran.changes.as_ref().map(|set| (set.changes(), set.skipped()))?;
+    let over = |count: usize| count.saturating_sub(CHANGES_MOST);
+    Some(Changes {
+        files: all.iter().take(CHANGES_MOST).map(Changed::from).collect(),
+        skipped: skipped.iter().take(CHANGES_MOST).cloned().map(NotUsed::from).collect(),
+        left_out: over(all.len()) + over(skipped.len()),
+    })
+}
+
+impl From<&Change> for Changed {
+    fn from(change: &Change) -> Changed {
+        let kind = match change.kind {
             ChangeKind::Added => Way::Added,
             ChangeKind::Modified => Way::Modified,
             ChangeKind::Deleted => Way::Deleted,
-        },
-        bytes: change.bytes,
-    })
-    .collect()
+        };
+        Changed { path: change.path.to_string(), kind, bytes: change.bytes }
+    }
 }
 
 /// Most characters of what a program said that are shown in an error.
@@ -251,7 +270,9 @@ fn succeeded<'r>(ran: &'r Ran, doing: &str, fix: &str) -> Result<&'r Ran, ToolEr
     if ran.status == Status::Success {
         return Ok(ran);
     }
-    let said: String = ran.stderr.trim().chars().take(SAID_MOST).collect();
+    // It is shown, and must not steer a terminal.
+    let harmless = |c: char| if c.is_control() { ' ' } else { c };
+    let said: String = ran.stderr.trim().chars().take(SAID_MOST).map(harmless).collect();
     let why = match (ran.status, said.is_empty()) {
         (Status::Failure, false) => said,
         (Status::Failure, true) => "the program failed and did not say why".into(),

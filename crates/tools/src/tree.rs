@@ -119,11 +119,9 @@ impl From<Entry> for Told {
         let path = entry.path.into();
         let told = |kind| Told { path, kind, bytes: None, executable: None, target: None };
         match entry.kind {
-            Kind::File(FileFacts { bytes, executable, .. }) => Told {
-                bytes: Some(bytes),
-                executable: Some(executable),
-                ..told(ToldKind::File)
-            },
+            Kind::File(FileFacts { bytes, executable, .. }) => {
+                Told { bytes: Some(bytes), executable: Some(executable), ..told(ToldKind::File) }
+            }
             Kind::Directory => told(ToldKind::Directory),
             Kind::Symlink { target } => Told { target: Some(target), ..told(ToldKind::Link) },
         }

@@ -14,10 +14,7 @@ const BOUNDS: Bounds = Bounds { bytes: TEXT_MOST * 4, nodes: 100_000 };
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(
-            ParseJsonTool,
-            [(json!({"text": "{\"a\": [1, 2.50]}"}), json!({"a": [1, 2.5]}))],
-        ),
+        shown(ParseJsonTool, [(json!({"text": "{\"a\": [1, 2.50]}"}), json!({"a": [1, 2.5]}))]),
         shown(
             ToJsonTool,
             [
@@ -67,7 +64,5 @@ fn to_json(input: ToJson) -> Result<String, ToolError> {
         Style::Compact => String::from_utf8(canonical::bytes(&input.value)).ok(),
         Style::Pretty => serde_json::to_string_pretty(&input.value).ok(),
     };
-    text.ok_or_else(|| {
-        ToolError::new("the value cannot be written", "it is not JSON", "report it")
-    })
+    text.ok_or_else(|| ToolError::new("the value cannot be written", "it is not JSON", "report it"))
 }

@@ -99,7 +99,7 @@ fn extract_numbers(input: Text) -> Result<Extracted, ToolError> {
 fn number(rest: &mut Peekable<Chars<'_>>, minus: bool) -> Option<Number> {
     let mut text = String::from(if minus { "-" } else { "" });
     digits(rest, &mut text);
-    if follows(rest, |c| c == '.') {
+    if fraction_follows(rest) {
         rest.next();
         text.push('.');
         digits(rest, &mut text);
@@ -127,8 +127,7 @@ fn digits(rest: &mut Peekable<Chars<'_>>, text: &mut String) {
     }
 }
 
-/// Whether such a character comes next, and a digit after it.
-fn follows(rest: &Peekable<Chars<'_>>, this: fn(char) -> bool) -> bool {
+fn fraction_follows(rest: &Peekable<Chars<'_>>) -> bool {
     let mut ahead = rest.clone();
-    ahead.next().is_some_and(this) && ahead.next().is_some_and(|c| c.is_ascii_digit())
+    ahead.next() == Some('.') && ahead.next().is_some_and(|c| c.is_ascii_digit())
 }

@@ -37,10 +37,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                      answer.",
                 )
             },
-            [(
-                json!({"language": "python", "code": "print(6 * 7)"}),
-                example("42\n"),
-            )],
+            [(json!({"language": "python", "code": "print(6 * 7)"}), example("42\n"))],
             |args: CodeExecute| args.plan(),
             ended,
         ),
@@ -86,7 +83,6 @@ fn example(stdout: &str) -> Value {
         "stderr": "",
         "truncated": false,
         "artifacts": [],
-        "changes": [],
     })
 }
 
@@ -118,12 +114,7 @@ enum Language {
 
 impl CodeExecute {
     fn plan(self) -> Result<Plan, ToolError> {
-        for name in self.files.keys() {
-            Relative::parse(name).map_err(|bad| {
-                let fix = "name files by plain paths, relative to the working directory";
-                ToolError::new(bad.to_string(), bad.why(), fix)
-            })?;
-        }
+        check_names(&self.files)?;
         let language = match self.language {
             Language::Python => "python",
             Language::JavaScript => "javascript",
@@ -132,6 +123,21 @@ impl CodeExecute {
         let program = Program::Code { language: language.into(), code: self.code };
         Ok(Plan { stdin: self.stdin, env: self.env, files: self.files, ..Plan::new(program) })
     }
+}
+
+fn check_names(files: &BTreeMap<String, String>) -> Result<(), ToolError> {
+    for name in files.keys() {
+        let path = Relative::parse(name).map_err(|bad| {
+            let fix = "name files by plain paths, relative to the working directory";
+            ToolError::new(bad.to_string(), bad.why(), fix)
+        })?;
+        if let Some(both) = path.ancestors().find(|above| files.contains_key(above.as_str())) {
+            let what = format!("`{both}` would be a file and a directory");
+            let why = format!("`{path}` is among the files as well");
+            return Err(ToolError::new(what, why, "name one of them otherwise"));
+        }
+    }
+    Ok(())
 }
 
 #[derive(Deserialize, JsonSchema)]

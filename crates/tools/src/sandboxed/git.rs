@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Changed, Plan, Program, Ran, changed, in_sandbox, succeeded};
+use super::{Changes, Plan, Program, Ran, changes, in_sandbox, succeeded};
 use crate::BuiltIn;
 use crate::path::PathArg;
 use crate::spec::spec;
@@ -126,14 +126,14 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 json!({"message": "Begin", "paths": ["notes.txt"]}),
                 json!({
                     "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
-                    "changes": [{"path": ".git/refs/heads/main", "kind": "modified", "bytes": 41}],
+                    "changes": {"files": [{"path": ".git/refs/heads/main", "kind": "modified", "bytes": 41}], "skipped": [], "left_out": 0},
                 }),
             )],
             |args: Commit| args.plan(),
             |ran: &Ran| {
                 let ran = succeeded(ran, "git commit", FIX)?;
                 let commit = ran.stdout.trim().to_owned();
-                Ok(Committed { commit, changes: changed(ran) })
+                Ok(Committed { commit, changes: changes(ran).unwrap_or_default() })
             },
         ),
     ]
@@ -395,7 +395,7 @@ fn nowhere() -> String {
 struct Committed {
     /// The digest of the commit.
     commit: String,
-    changes: Vec<Changed>,
+    changes: Changes,
 }
 
 impl Commit {

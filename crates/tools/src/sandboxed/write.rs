@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Changed, Plan, Program, Ran, changed, in_sandbox, succeeded};
+use super::{Changes, Plan, Program, Ran, changes, in_sandbox, succeeded};
 use crate::BuiltIn;
 use crate::path::PathArg;
 use crate::spec::spec;
@@ -14,7 +14,8 @@ use crate::spec::spec;
 /// Most characters of a text that is written.
 const TEXT_MOST: usize = 4 << 20;
 
-/// Writes standard input to the file `$1`, and makes the directories above it.
+/// Writes standard input to the file `$1`, and makes the directories above it. Where a link leads to is
+/// judged under its own path, as every change is.
 const SCRIPT: &str = r#"case $1 in */*/*) mkdir -p -- "${1%/*}" ;; esac && cat > "$1""#;
 
 pub(super) fn tools() -> Vec<BuiltIn> {
@@ -28,7 +29,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
         ),
         [(
             json!({"path": "notes.txt", "text": "hello\n"}),
-            json!({"changes": [{"path": "notes.txt", "kind": "added", "bytes": 6}]}),
+            json!({"changes": {"files": [{"path": "notes.txt", "kind": "added", "bytes": 6}], "skipped": [], "left_out": 0}}),
         )],
         plan,
         answer,
@@ -45,7 +46,7 @@ struct Write {
 
 #[derive(Serialize, JsonSchema)]
 struct Written {
-    changes: Vec<Changed>,
+    changes: Changes,
 }
 
 fn plan(args: Write) -> Result<Plan, ToolError> {
@@ -59,5 +60,5 @@ fn plan(args: Write) -> Result<Plan, ToolError> {
 fn answer(ran: &Ran) -> Result<Written, ToolError> {
     let fix = "look at what is there: fs.exists tells whether it is a file";
     let ran = succeeded(ran, "writing the file", fix)?;
-    Ok(Written { changes: changed(ran) })
+    Ok(Written { changes: changes(ran).unwrap_or_default() })
 }

@@ -1,14 +1,14 @@
 //! Files and directories.
 
 use hotcell_request::{Effect, Spec, ToolError};
-use hotcell_workspace::{Found, ListOptions, Root, Skipped};
+use hotcell_workspace::{Found, ListOptions, Root};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Deadline, Told, on_tree, refused};
 use crate::BuiltIn;
-use crate::path::PathArg;
+use crate::path::{NotUsed, PathArg};
 use crate::spec::spec;
 
 /// Most bytes of one reading, and how many it is unless asked for otherwise.
@@ -168,18 +168,6 @@ struct Listed {
     left_out: u64,
     /// Whether something did not fit, or not all was looked at in time.
     truncated: bool,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct NotUsed {
-    path: String,
-    why: String,
-}
-
-impl From<Skipped> for NotUsed {
-    fn from(Skipped { path, why }: Skipped) -> NotUsed {
-        NotUsed { path, why }
-    }
 }
 
 fn list(root: &Root, args: List, _: Deadline) -> Result<Listed, ToolError> {

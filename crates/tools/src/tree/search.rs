@@ -243,11 +243,8 @@ struct Globbed {
 fn glob(root: &Root, args: Glob, within: Deadline) -> Result<Globbed, ToolError> {
     let at = there(root, &args.path)?;
     let globs = globs(below(at.as_ref(), &args.patterns))?;
-    let options = GlobOptions {
-        most: args.most.min(GLOB_MOST),
-        hidden: args.hidden,
-        within: within.left(),
-    };
+    let options =
+        GlobOptions { most: args.most.min(GLOB_MOST), hidden: args.hidden, within: within.left() };
     let globbed = root.glob(&globs, options).map_err(refused)?;
     Ok(Globbed {
         entries: globbed.entries.into_iter().map(Told::from).collect(),

@@ -1,0 +1,114 @@
+//! What the tools say of themselves.
+
+use std::collections::BTreeSet;
+
+use hotcell_request::{Effect, Registry};
+use hotcell_tools::{BuiltIn, built_in};
+
+use crate::{absent_tool, assert_helps, call};
+use serde_json::json;
+
+/// The published names (TOOL-4).
+const NAMES: &str = "add average canvas_append code_execute count_characters count_words \
+    current_datetime current_timestamp divide echo extract_numbers file_read format_date fs.exists fs.list \
+    fs.read fs.write git.commit git.diff git.log git.status http_fetch lowercase max min multiply \
+    parse_json power reverse_text search.glob search.grep shell.run sort sqrt subtract sum test.run \
+    timestamp to_json unique uppercase web.search";
+
+#[test]
+fn every_published_name_is_there_in_order() {
+    let names: Vec<String> =
+        built_in().iter().map(|tool| tool.tool().unwrap().name.to_string()).collect();
+    assert_eq!(names, NAMES.split_whitespace().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_tool_registers_with_an_example_and_a_category() {
+    let registry = Registry::new();
+    for built in built_in() {
+        let tool = built.tool().unwrap();
+        assert!(!tool.examples.is_empty() && tool.category.is_some(), "{built:?}");
+        registry.register(tool).unwrap_or_else(|error| panic!("{built:?}: {:?}", error.faults()));
+    }
+    assert_eq!(registry.tools().list(None, None).len(), built_in().len());
+}
+
+/// A tool in this process cannot write or execute, and one that looks at the clock is not pure.
+#[test]
+fn the_effects_go_with_the_way_it_is_carried_out() {
+    let clocks = BTreeSet::from(["current_datetime", "current_timestamp", "timestamp"]);
+    for built in built_in() {
+        let tool = built.tool().unwrap();
+        let name = tool.name.to_string();
+        let effects: Vec<Effect> = tool.effects.iter().collect();
+        match built {
+            BuiltIn::Pure(_) if clocks.contains(name.as_str()) => {
+                assert_eq!(effects, [Effect::Read], "{name}");
+            }
+            BuiltIn::Pure(_) => assert_eq!(effects, [Effect::Pure], "{name}"),
+            BuiltIn::Tree(_) => assert_eq!(effects, [Effect::Read], "{name}"),
+            BuiltIn::Sandboxed(_) | BuiltIn::Absent(_) => assert!(!effects.contains(&Effect::Pure)),
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_brings_changes_says_write() {
+    for built in built_in() {
+        let tool = built.tool().unwrap();
+        if let BuiltIn::Sandboxed(sandboxed) = built {
+            let args = call(&tool.name.to_string(), tool.examples[0].input.clone()).unwrap();
+            let plan = sandboxed.plan(args.args()).unwrap();
+            assert_eq!(plan.brings_changes, tool.effects.has(Effect::Write), "{}", tool.name);
+            assert!(plan.working_copy || !plan.brings_changes, "{}", tool.name);
+        }
+    }
+}
+
+#[test]
+fn what_names_a_file_is_judged_as_a_path() {
+    for (name, args, paths) in [
+        ("fs.read", json!({"path": "./a//b"}), &["a/b"][..]),
+        ("file_read", json!({"path": "/work/a"}), &["a"]),
+        ("fs.list", json!({}), &["."]),
+        ("fs.exists", json!({"path": "a"}), &["a"]),
+        ("fs.write", json!({"path": "a", "text": ""}), &["a"]),
+        ("search.grep", json!({"pattern": "x"}), &["."]),
+        ("search.glob", json!({"patterns": ["*"], "path": "src"}), &["src"]),
+        ("git.status", json!({"paths": ["a", "./b"]}), &["a", "b"]),
+        ("git.diff", json!({"paths": ["a"]}), &["a"]),
+        ("git.log", json!({"paths": ["a"]}), &["a"]),
+        ("git.commit", json!({"message": "m", "paths": ["a"]}), &["a"]),
+    ] {
+        assert_eq!(call(name, args).unwrap().paths(), paths, "{name}");
+    }
+    for path in ["../a", "/etc/passwd", "a\0", ""] {
+        for name in ["fs.read", "file_read", "fs.list", "fs.exists"] {
+            assert_eq!(call(name, json!({"path": path})).unwrap_err(), ["/path"], "{name} {path}");
+        }
+        let args = json!({"paths": ["ok", path]});
+        assert_eq!(call("git.status", args).unwrap_err(), ["/paths/1"], "{path}");
+    }
+    let fetch = call("http_fetch", json!({"url": "HTTPS://Example.com"})).unwrap();
+    assert_eq!((fetch.hosts(), fetch.methods()), (vec!["example.com"], vec!["GET"]));
+}
+
+#[test]
+fn another_name_is_the_same_operation() {
+    assert_eq!(call("file_read", json!({"path": "a"})).unwrap().operation().to_string(), "fs.read");
+    let code = json!({"language": "shell", "code": ""});
+    assert_eq!(call("code_execute", code).unwrap().operation().to_string(), "code.execute");
+}
+
+#[test]
+fn what_is_absent_says_why() {
+    for (name, why) in [
+        ("web.search", "there is no provider"),
+        ("http_fetch", "there is no network for tools yet"),
+        ("canvas_append", "calls cannot keep artifacts yet"),
+    ] {
+        let absent = absent_tool(name);
+        assert_helps(absent.error());
+        assert_eq!(absent.error().why, why);
+    }
+}
