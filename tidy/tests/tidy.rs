@@ -48,8 +48,27 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the ledger takes a transaction and gives back statements: who records them is the engine's affair",
     ),
     (
+        "hotcell-tools",
+        &["hotcell-request", "hotcell-types", "hotcell-workspace"],
+        "a tool says what is to be run; who runs it is the engine",
+    ),
+    (
+        "hotcell-engine",
+        &[
+            "hotcell-policy",
+            "hotcell-record",
+            "hotcell-request",
+            "hotcell-sandbox",
+            "hotcell-schedule",
+            "hotcell-tools",
+            "hotcell-types",
+            "hotcell-workspace",
+        ],
+        "the engine is the one crate that sees every stage, and knows no door",
+    ),
+    (
         "hotcell",
-        &["hotcell-sandbox", "hotcell-types"],
+        &["hotcell-engine", "hotcell-record", "hotcell-request", "hotcell-sandbox", "hotcell-types"],
         "the command line reaches the launcher through `hotcell_sandbox::Sandbox` only",
     ),
     ("hotcell-bench", &["hotcell-sandbox", "hotcell-types"], "measure what users can reach"),

@@ -1,14 +1,17 @@
 //! The binary `hotcell`: one file per command, the numbered exits in `exit`, the one error format in
 //! `problem`. A command returns the number to exit with; nothing here exits on its own.
 
+mod audit;
 mod completions;
 mod config;
 mod doctor;
 mod exit;
+mod home;
 mod print;
 mod problem;
 mod run;
 mod template;
+mod tool;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,6 +40,13 @@ struct Cli {
 enum Command {
     Run(Box<run::Args>),
     Doctor(doctor::Args),
+    /// Tools: what can be called, and calling it
+    #[command(subcommand)]
+    Tool(tool::Command),
+    /// The record: what happened, and whether that is still what is there
+    #[command(subcommand)]
+    Audit(audit::Command),
+    Runs(audit::RunsArgs),
     /// Named limits, network and seccomp profile
     #[command(subcommand)]
     Template(template::Command),
@@ -69,6 +79,9 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
     match command {
         Command::Run(args) => run::main(*args, words),
         Command::Doctor(args) => doctor::main(args),
+        Command::Tool(command) => tool::main(command),
+        Command::Audit(command) => audit::main(command),
+        Command::Runs(args) => audit::runs(args),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
         Command::Completions(args) => completions::main(args, &mut Cli::command()),

@@ -43,6 +43,9 @@ impl Engine {
             Ok(plan) => plan,
             Err(error) => return failed(Status::Invalid, error.into()),
         };
+        if plan.brings_changes {
+            return failed(Status::Error, no_changes());
+        }
         let job = match self.job(call, &plan) {
             Ok(job) => job,
             Err(problem) => return failed(Status::Error, problem),
@@ -192,6 +195,12 @@ fn of_refusal(refusal: &Refusal) -> Problem {
         refusal.to_string(),
         "`hotcell doctor` says what this host allows",
     )
+}
+
+/// Until changesets are judged and applied path by path, a run whose point they are is not begun.
+fn no_changes() -> Problem {
+    let why = "what a run changed cannot be brought back into the workspace yet";
+    Problem::new("it was not run", why, "use `code_execute`, whose files are in its answer")
 }
 
 fn no_workspace() -> Problem {

@@ -1,0 +1,203 @@
+//! `hotcell audit` and `hotcell runs`: what was recorded, and whether that is still what is there.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use hotcell_engine::{Answer, Ask};
+use hotcell_record::{Event, Filter, Run, Standing};
+use hotcell_sandbox::cause;
+use hotcell_types::Name;
+
+use crate::print::{self, harmless};
+use crate::problem::{self, Problem};
+use crate::{exit, home};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Lists events, the oldest first
+    Log(LogArgs),
+    /// Checks the whole record: every event, the chain, and the signed checkpoints outside
+    ///
+    /// Exits with 0 if it is sound, 122 if something is missing that would prove it, 120 if it is broken.
+    Verify {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes the record as JSON Lines, for `tools/verify.py` or anybody who reads docs/record-format.md
+    Export {
+        /// A file that is not there yet; without it, standard output
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// Events after this number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: u64,
+    /// Most events
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Of this tool only: `name@version`
+    #[arg(long)]
+    tool: Option<String>,
+    /// Print one JSON document for each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists calls, with what became of them
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunsArgs {
+    /// Most calls
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Print one JSON document for each
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(command: Command) -> u8 {
+    let (done, json) = match command {
+        Command::Log(args) => {
+            let json = args.json;
+            (log(args), json)
+        }
+        Command::Verify { json } => (verify(json), json),
+        Command::Export { file } => (export(file), false),
+    };
+    done.unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+pub(crate) fn runs(args: RunsArgs) -> u8 {
+    let json = args.json;
+    list_runs(args).unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+fn ask(ask: Ask) -> Result<Answer, Problem> {
+    let engine = home::look()?;
+    match engine.ask(&home::caller(), ask) {
+        Answer::Failed(problem) => {
+            Err(Problem::error(problem.what).why(problem.why).fix(problem.fix))
+        }
+        answer => Ok(answer),
+    }
+}
+
+fn log(args: LogArgs) -> Result<u8, Problem> {
+    let filter =
+        Filter { after: args.after, limit: args.limit, tool: args.tool, ..Filter::of(Name::LOCAL) };
+    let Answer::Events(events) = ask(Ask::Events(filter))? else { return Err(no_answer()) };
+    let mut text = String::new();
+    for event in &events {
+        text.push_str(&if args.json { event_json(event) } else { event_line(event) });
+    }
+    Ok(print::data(&text))
+}
+
+fn event_line(event: &Event) -> String {
+    let or_dash = |text: Option<String>| text.map_or("-".to_owned(), |text| harmless(&text));
+    format!(
+        "{:>6}  {}  {:<9} {:<8} {:<22} {:<7} {}\n",
+        event.seq,
+        home::moment(event.time),
+        event.kind.name(),
+        or_dash(event.decision.map(|decision| decision.name().to_owned())),
+        or_dash(event.tool.clone()),
+        or_dash(event.status.map(|status| status.name().to_owned())),
+        or_dash(event.call.map(|call| call.to_string())),
+    )
+}
+
+fn event_json(event: &Event) -> String {
+    let document = serde_json::json!({
+        "seq": event.seq, "time_ns": event.time, "kind": event.kind.name(),
+        "call": event.call, "operation": event.operation, "tool": event.tool,
+        "caller": event.caller, "decision": event.decision, "rules": event.rules,
+        "reason": event.reason, "status": event.status, "duration_ns": event.duration_ns,
+        "sandbox": event.sandbox, "hash": event.hash.to_string(),
+    });
+    format!("{document}\n")
+}
+
+fn list_runs(args: RunsArgs) -> Result<u8, Problem> {
+    let filter = Filter { limit: args.limit, ..Filter::of(Name::LOCAL) };
+    let Answer::Runs(runs) = ask(Ask::Runs(filter))? else { return Err(no_answer()) };
+    let text: String = runs.iter().map(|run| run_line(run, args.json)).collect();
+    Ok(print::data(&text))
+}
+
+fn run_line(run: &Run, json: bool) -> String {
+    let status = run.end.as_ref().and_then(|end| end.status).map(|status| status.name());
+    let tool = run.intent.tool.as_deref().unwrap_or("-");
+    let call = run.intent.call.map(|call| call.to_string()).unwrap_or_default();
+    let nanos = run.end.as_ref().and_then(|end| end.duration_ns);
+    if json {
+        let document = serde_json::json!({
+            "call": call, "time_ns": run.intent.time, "tool": tool, "status": status,
+            "duration_ns": nanos,
+        });
+        return format!("{document}\n");
+    }
+    let took = nanos.map_or("-".to_owned(), |nanos| format!("{:.1}ms", nanos as f64 / 1e6));
+    format!(
+        "{call}  {}  {:<22} {:<8} {took}\n",
+        home::moment(run.intent.time),
+        harmless(tool),
+        status.unwrap_or("running")
+    )
+}
+
+fn verify(json: bool) -> Result<u8, Problem> {
+    let Answer::Verified(verdict) = ask(Ask::Verify)? else { return Err(no_answer()) };
+    let code = match verdict.standing {
+        Standing::Sound => 0,
+        Standing::Unproven => exit::REFUSED,
+        Standing::Broken => exit::ERROR,
+    };
+    let text = if json {
+        let fault = verdict.fault.as_ref().map(ToString::to_string);
+        let document = serde_json::json!({
+            "version": 1, "sound": code == 0, "events": verdict.events, "fault": fault,
+            "covered": verdict.covered, "pending": verdict.pending, "checked": verdict.checked,
+            "missing": verdict.missing, "cannot_be_found": verdict.cannot,
+        });
+        format!("{document}\n")
+    } else {
+        verdict.to_string()
+    };
+    Ok(match print::data(&text) {
+        0 => code,
+        not_written => not_written,
+    })
+}
+
+fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
+    let engine = home::look()?;
+    let not_written =
+        |e: &io::Error| Problem::error("the export could not be written").why(cause(e));
+    let mut out: Box<dyn Write> = match &file {
+        None => Box::new(io::stdout().lock()),
+        Some(path) => {
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            Box::new(BufWriter::new(made.map_err(|e| not_written(&e))?))
+        }
+    };
+    let exported = engine.record().export(&mut out);
+    let exported = exported.map_err(|error| {
+        Problem::error("the export could not be written").why(error.to_string())
+    })?;
+    out.flush().map_err(|e| not_written(&e))?;
+    if let Some(path) = file {
+        let events = exported.events;
+        print::to_people(&format!("hotcell: {events} events written to `{}`\n", path.display()));
+    }
+    Ok(0)
+}
+
+fn no_answer() -> Problem {
+    Problem::error("the record gave no answer")
+}

@@ -1,0 +1,86 @@
+//! The engine of this user's home, and how what it says is shown.
+
+use std::path::PathBuf;
+
+use hotcell_engine::{Engine, Options};
+use hotcell_types::{Caller, Door, Name};
+
+use crate::config::Config;
+use crate::exit;
+use crate::problem::Problem;
+
+/// Opens the engine, and with it the record.
+pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
+    let settings = Config::load()?.settings();
+    let mut options = Options::at(settings.home);
+    options.minimum = settings.minimum;
+    options.workspace = workspace;
+    Engine::open(options).map_err(|error| {
+        Problem::error("the home cannot be used")
+            .why(error.to_string())
+            .fix("see that the directory is yours and has room; HOTCELL_HOME names another")
+    })
+}
+
+/// The same, to look at what there is: nothing is made.
+pub(crate) fn look() -> Result<Engine, Problem> {
+    let home = Config::load()?.settings().home;
+    if !home.join("hotcell.db").exists() {
+        return Err(Problem::not_found(format!("nothing is recorded in `{}`", home.display()))
+            .fix("`hotcell tool call` records what it does; HOTCELL_HOME names another home"));
+    }
+    open(None)
+}
+
+/// Whoever runs this process.
+pub(crate) fn caller() -> Caller {
+    let subject = format!("uid{}", rustix::process::geteuid().as_raw());
+    Caller::local(subject.parse().unwrap_or(Name::LOCAL), Door::Cli)
+}
+
+/// What is left to do when all is said: the record is closed in order.
+pub(crate) fn close(engine: Engine, code: u8) -> u8 {
+    match engine.close() {
+        Ok(()) => code,
+        Err(_) if code != 0 => code,
+        Err(_) => exit::ERROR,
+    }
+}
+
+/// A moment in UTC, to the second, as ISO 8601 has it.
+pub(crate) fn moment(nanos: i64) -> String {
+    let seconds = nanos.div_euclid(1_000_000_000);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01, in eras of 400 years (Howard Hinnant's algorithm).
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_700_000_000, "2023-11-14T22:13:20Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(moment(seconds * 1_000_000_000), text);
+        }
+        for extreme in [i64::MIN, i64::MAX] {
+            assert!(moment(extreme).ends_with('Z'));
+        }
+    }
+}

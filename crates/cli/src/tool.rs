@@ -1,0 +1,166 @@
+//! `hotcell tool`: what can be called, and calling it.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use hotcell_engine::{Answer, Ask, Reply};
+use hotcell_request::{Arguments, Listed, Request, ToolName};
+use hotcell_types::Status;
+
+use crate::problem::{self, Problem};
+use crate::{exit, home, print};
+
+/// Most bytes of arguments.
+const MAX_ARGUMENTS: u64 = 16 * 1024 * 1024;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Lists the tools
+    Ls {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Finds tools by words
+    Search {
+        words: Vec<String>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows everything that a tool says of itself, as JSON
+    Show { name: ToolName },
+    /// Calls a tool: judged, recorded, and in a sandbox if it runs anything
+    ///
+    /// Prints the result as JSON. The exit status is 0 when it succeeded.
+    Call(CallArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallArgs {
+    name: ToolName,
+    /// The arguments as a JSON object; `-` reads them from standard input
+    #[arg(default_value = "{}")]
+    arguments: String,
+    /// The directory that tools read
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Print the whole reply as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(command: Command) -> u8 {
+    let (done, json) = match command {
+        Command::Ls { json } => (list(None, json), json),
+        Command::Search { words, json } => (list(Some(words.join(" ")), json), json),
+        Command::Show { name } => (show(&name), true),
+        Command::Call(args) => {
+            let json = args.json;
+            (call(args), json)
+        }
+    };
+    done.unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+fn list(words: Option<String>, json: bool) -> Result<u8, Problem> {
+    let engine = home::open(None)?;
+    let Answer::Tools(tools) = engine.ask(&home::caller(), Ask::Tools(words)) else {
+        return Err(Problem::error("the tools cannot be listed"));
+    };
+    let code = if json {
+        let tools: Vec<_> = tools.iter().map(|listed| listed.tool.tool()).collect();
+        let document = serde_json::json!({ "version": 1, "tools": tools });
+        print::data(&format!("{document:#}\n"))
+    } else {
+        print::data(&table(&tools))
+    };
+    Ok(home::close(engine, code))
+}
+
+fn table(tools: &[Listed]) -> String {
+    let mut text = format!("{:<18} {:<10} {:<16} DESCRIPTION\n", "NAME", "CATEGORY", "EFFECTS");
+    for listed in tools {
+        let tool = listed.tool.tool();
+        let effects: Vec<&str> = tool.effects.iter().map(|effect| effect.name()).collect();
+        let category = tool.category.as_ref().map(ToString::to_string).unwrap_or_default();
+        let description = tool.description.to_string();
+        let first = description.lines().next().unwrap_or_default();
+        text.push_str(&format!(
+            "{:<18} {category:<10} {:<16} {first}\n",
+            tool.name.to_string(),
+            effects.join(",")
+        ));
+    }
+    text
+}
+
+fn show(name: &ToolName) -> Result<u8, Problem> {
+    let engine = home::open(None)?;
+    let found = engine.registry().get(name, None).map_err(|error| {
+        Problem::not_found(error.fault().what().to_owned()).fix("`hotcell tool ls` lists them")
+    })?;
+    let text = serde_json::to_string_pretty(found.tool())
+        .map_err(|error| Problem::error("the tool cannot be shown").why(error.to_string()))?;
+    Ok(home::close(engine, print::data(&(text + "\n"))))
+}
+
+fn call(args: CallArgs) -> Result<u8, Problem> {
+    let arguments = match args.arguments.as_str() {
+        "-" => read_arguments()?,
+        text => text.as_bytes().to_vec(),
+    };
+    let engine = home::open(args.workspace)?;
+    let request = Request::new(args.name, Arguments::Bytes(arguments));
+    let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
+        return Err(Problem::error("the call got no answer"));
+    };
+    let code = tell(&reply, args.json);
+    Ok(home::close(engine, code))
+}
+
+fn read_arguments() -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(MAX_ARGUMENTS + 1).read_to_end(&mut bytes);
+    read.map_err(|e| {
+        Problem::error("standard input could not be read").why(hotcell_sandbox::cause(&e))
+    })?;
+    Ok(bytes)
+}
+
+fn tell(reply: &Reply, json: bool) -> u8 {
+    let code = exit_of(reply.status);
+    if json {
+        let document = serde_json::to_string(reply).unwrap_or_default();
+        return written(print::data(&(document + "\n")), code);
+    }
+    for problem in &reply.problems {
+        let place = if problem.at.is_empty() { String::new() } else { format!("{}: ", problem.at) };
+        let shown = Problem::invalid(format!("{place}{}", problem.what))
+            .why(problem.why.clone())
+            .fix(problem.fix.clone());
+        print::to_people(&shown.text(print::colour()));
+    }
+    match &reply.value {
+        Some(value) => written(print::data(&format!("{value:#}\n")), code),
+        None => code,
+    }
+}
+
+fn written(printed: u8, code: u8) -> u8 {
+    if printed == 0 { code } else { printed }
+}
+
+fn exit_of(status: Status) -> u8 {
+    match status {
+        Status::Success => 0,
+        Status::Failure | Status::Killed => 1,
+        Status::Invalid => exit::INVALID,
+        Status::Blocked | Status::Review => exit::BLOCKED,
+        Status::Timeout => exit::TIMEOUT,
+        Status::Oom => exit::OOM,
+        Status::Limit => exit::LIMIT,
+        Status::Cancelled => exit::CANCELLED,
+        Status::Error | Status::CircuitOpen | Status::Unknown => exit::ERROR,
+    }
+}
