@@ -17,13 +17,17 @@ impl PathArg {
         PathArg(".".into())
     }
 
+    pub(crate) fn is_root(&self) -> bool {
+        self.0 == "."
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The path; `None` is the root.
     pub(crate) fn below_root(&self) -> Result<Option<Relative>, ToolError> {
-        if self.0 == "." {
+        if self.is_root() {
             return Ok(None);
         }
         Relative::parse(&self.0).map(Some).map_err(|bad| {

@@ -150,14 +150,22 @@ fn check(plan: &Plan) -> Result<(), ToolError> {
         let why = "the name of the program is empty";
         return Err(ToolError::new("nothing was run", why, "name a program first"));
     }
+    let arguments = argv.iter().map(|text| (text.len(), text.contains('\0')));
+    // One text to the kernel, as `name=value`.
+    let variables = plan.env.iter().map(|(name, value)| {
+        (name.len() + 1 + value.len(), name.contains('\0') || value.contains('\0'))
+    });
     let mut total = 0;
-    for text in argv.iter().chain(plan.env.keys()).chain(plan.env.values()) {
-        total += text.len();
-        let why = match () {
-            () if text.contains('\0') => "an argument or variable has a NUL character",
-            () if text.len() > ARGUMENT_MOST => "an argument or variable is longer than 128 KiB",
-            () if total > ARGUMENTS_MOST => "arguments and variables are longer than 1 MiB",
-            () => continue,
+    for (length, has_nul) in arguments.chain(variables) {
+        total += length;
+        let why = if has_nul {
+            "an argument or variable has a NUL character"
+        } else if length > ARGUMENT_MOST {
+            "an argument or variable is longer than 128 KiB"
+        } else if total > ARGUMENTS_MOST {
+            "arguments and variables are longer than 1 MiB"
+        } else {
+            continue;
         };
         let fix = "put it into a file, or send it as standard input";
         return Err(ToolError::new("nothing was run", why, fix));

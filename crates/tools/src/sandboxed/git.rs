@@ -1,6 +1,7 @@
-//! git, in a copy of the workspace. Nothing of the host's configuration is used, no hook and no program
-//! that the repository names is started, and no argument of the caller can be an option: revisions are
-//! checked, paths come after `--` and stand for themselves.
+//! git, in a copy of the workspace. Nothing of the host's configuration is used; hooks and other programs
+//! that a repository names are not started, but for its filters, which git cannot do without and which
+//! are in the sandbox as git is. No argument of the caller can be an option: revisions are checked, paths
+//! come after `--` and stand for themselves.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                     "truncated": false,
                 }),
             )],
-            |args: Status| Ok(git_plan(&STATUS, args.paths)),
+            |args: Status| Ok(git_plan(&STATUS, &args.paths)),
             status,
         ),
         in_sandbox(
@@ -139,12 +140,20 @@ pub(super) fn tools() -> Vec<BuiltIn> {
     ]
 }
 
+/// What is read unless asked for otherwise. It is there so that a policy has something to judge.
+fn everything() -> Vec<PathArg> {
+    vec![PathArg::root()]
+}
+
 /// A plan for one subcommand; the paths are the last of its arguments.
-fn git_plan(arguments: &[&str], paths: Vec<PathArg>) -> Plan {
+fn git_plan(arguments: &[&str], paths: &[PathArg]) -> Plan {
     let mut argv = vec!["git".to_owned()];
     argv.extend(OPTIONS.iter().chain(arguments).map(|&text| text.to_owned()));
     argv.push("--".into());
-    argv.extend(paths.iter().map(|path| path.as_str().to_owned()));
+    // A log of the root leaves out commits that change nothing; one without paths is of everything.
+    if !paths.iter().any(PathArg::is_root) {
+        argv.extend(paths.iter().map(|path| path.as_str().to_owned()));
+    }
     Plan { env: environment(), ..Plan::in_copy(Program::Command(argv)) }
 }
 
@@ -175,9 +184,9 @@ fn revision(text: &str) -> Result<&str, ToolError> {
 
 #[derive(Deserialize, JsonSchema)]
 struct Status {
-    /// Only these files and directories; all if there are none.
-    #[serde(default)]
-    #[schemars(length(max = PATHS_MOST))]
+    /// Only these files and directories.
+    #[serde(default = "everything")]
+    #[schemars(length(min = 1, max = PATHS_MOST))]
     paths: Vec<PathArg>,
 }
 
@@ -257,9 +266,9 @@ struct Diff {
     /// What is staged in place of the workspace.
     #[serde(default)]
     staged: bool,
-    /// Only these files and directories; all if there are none.
-    #[serde(default)]
-    #[schemars(length(max = PATHS_MOST))]
+    /// Only these files and directories.
+    #[serde(default = "everything")]
+    #[schemars(length(min = 1, max = PATHS_MOST))]
     paths: Vec<PathArg>,
     /// Lines shown around each change.
     #[serde(default = "three")]
@@ -302,7 +311,7 @@ impl Diff {
                 }
             }
         }
-        Ok(git_plan(&arguments, self.paths))
+        Ok(git_plan(&arguments, &self.paths))
     }
 }
 
@@ -314,9 +323,9 @@ struct Log {
     #[serde(default = "log_usual")]
     #[schemars(range(min = 1, max = LOG_MOST))]
     most: u64,
-    /// Only commits that changed these files and directories; all if there are none.
-    #[serde(default)]
-    #[schemars(length(max = PATHS_MOST))]
+    /// Only commits that changed these files and directories.
+    #[serde(default = "everything")]
+    #[schemars(length(min = 1, max = PATHS_MOST))]
     paths: Vec<PathArg>,
 }
 
@@ -350,7 +359,7 @@ impl Log {
         if let Some(text) = &self.revision {
             arguments.push(revision(text)?);
         }
-        Ok(git_plan(&arguments, self.paths))
+        Ok(git_plan(&arguments, &self.paths))
     }
 }
 

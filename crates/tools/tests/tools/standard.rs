@@ -76,6 +76,9 @@ fn what_names_a_file_is_judged_as_a_path() {
         ("search.grep", json!({"pattern": "x"}), &["."]),
         ("search.glob", json!({"patterns": ["*"], "path": "src"}), &["src"]),
         ("git.status", json!({"paths": ["a", "./b"]}), &["a", "b"]),
+        ("git.status", json!({}), &["."]),
+        ("git.diff", json!({}), &["."]),
+        ("git.log", json!({}), &["."]),
         ("git.diff", json!({"paths": ["a"]}), &["a"]),
         ("git.log", json!({"paths": ["a"]}), &["a"]),
         ("git.commit", json!({"message": "m", "paths": ["a"]}), &["a"]),
@@ -88,6 +91,10 @@ fn what_names_a_file_is_judged_as_a_path() {
         }
         let args = json!({"paths": ["ok", path]});
         assert_eq!(call("git.status", args).unwrap_err(), ["/paths/1"], "{path}");
+    }
+    // No path would be everything, and nothing to judge.
+    for name in ["git.status", "git.diff", "git.log"] {
+        assert_eq!(call(name, json!({"paths": []})).unwrap_err(), ["/paths"], "{name}");
     }
     let fetch = call("http_fetch", json!({"url": "HTTPS://Example.com"})).unwrap();
     assert_eq!((fetch.hosts(), fetch.methods()), (vec!["example.com"], vec!["GET"]));
