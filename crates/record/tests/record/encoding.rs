@@ -123,7 +123,8 @@ proptest! {
 
     #[test]
     fn text_that_moves_to_its_neighbour_is_seen(event in some_event(), text in ".{1,9}", at in 0..9_usize) {
-        let moves: [fn(&mut Event) -> (&mut Option<String>, &mut Option<String>); 4] = [
+        type Neighbours = fn(&mut Event) -> (&mut Option<String>, &mut Option<String>);
+        let moves: [Neighbours; 4] = [
             |e| (&mut e.operation, &mut e.tool),
             |e| (&mut e.mode, &mut e.state),
             |e| (&mut e.bearer, &mut e.reason),

@@ -75,7 +75,8 @@ fn sql_02_a_damaged_log_is_recovered_from_or_reported() {
         wal[5000] ^= 1;
         fs::write(home.join("hotcell.db-wal"), wal).unwrap();
     };
-    let cases: [(&str, &dyn Fn(&std::path::Path), bool); 6] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&std::path::Path), bool);
+    let cases: [Case<'_>; 6] = [
         ("as it was", &whole, true),
         ("without its index", &no_shm, true),
         ("with a wrong index", &bad_shm, true),
