@@ -217,7 +217,7 @@ impl Verifier {
         }
         self.chain(connection, from)?;
         self.checkpoints(connection, home, signed)?;
-        self.outside(connection, home, outside)?;
+        self.outside(connection, home, outside, signed)?;
         self.explain(database, anchor);
         Ok(())
     }
@@ -452,6 +452,7 @@ impl Verifier {
         connection: &Connection,
         home: HomeId,
         anchor: Option<io::Result<Anchor>>,
+        signed: i64,
     ) -> Result<(), Stop> {
         let mut anchor = match anchor {
             None => return self.miss("an anchor: nothing outside the database was compared"),
@@ -467,7 +468,7 @@ impl Verifier {
                 None => unreadable += 1,
                 Some(checkpoint) if checkpoint.home != home => others += 1,
                 Some(checkpoint) => {
-                    let number = self.anchored(connection, &checkpoint, key)?;
+                    let number = self.anchored(connection, &checkpoint, key, signed)?;
                     ours += 1;
                     sunk = sunk.max(number);
                     self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
@@ -482,7 +483,7 @@ impl Verifier {
         if ours == 0 {
             return self.miss("the anchor: it has no checkpoint of this home");
         }
-        self.verdict.pending = count_checkpoints(connection)?.saturating_sub(sunk).unsigned_abs();
+        self.verdict.pending = signed.saturating_sub(sunk).unsigned_abs();
         Ok(())
     }
 
@@ -492,6 +493,7 @@ impl Verifier {
         connection: &Connection,
         checkpoint: &Checkpoint,
         key: Option<Hex<32>>,
+        signed: i64,
     ) -> Result<i64, Stop> {
         let wrong = |why| fault(Some(checkpoint.seq), "anchor", why);
         if !checkpoint.is_signed() {
@@ -503,8 +505,10 @@ impl Verifier {
         agrees(connection, checkpoint, self.last.0)?;
         let known = "SELECT number FROM checkpoint WHERE seq = ?1 AND line = ?2";
         let row = (checkpoint.seq as i64, checkpoint.to_string());
-        let known =
-            connection.prepare_cached(known)?.query_row(row, |row| row.get(0)).optional()?;
+        let known = match signed {
+            0 => None,
+            _ => connection.prepare_cached(known)?.query_row(row, |row| row.get(0)).optional()?,
+        };
         known.ok_or_else(|| wrong("the database does not have this checkpoint"))
     }
 
