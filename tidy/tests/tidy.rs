@@ -68,7 +68,13 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     ),
     (
         "hotcell",
-        &["hotcell-engine", "hotcell-record", "hotcell-request", "hotcell-sandbox", "hotcell-types"],
+        &[
+            "hotcell-engine",
+            "hotcell-record",
+            "hotcell-request",
+            "hotcell-sandbox",
+            "hotcell-types",
+        ],
         "the command line reaches the launcher through `hotcell_sandbox::Sandbox` only",
     ),
     ("hotcell-bench", &["hotcell-sandbox", "hotcell-types"], "measure what users can reach"),

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Filter, Run, Standing};
+use hotcell_record::{Event, Filter, From, Run, Standing};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
@@ -152,7 +152,10 @@ fn run_line(run: &Run, json: bool) -> String {
 }
 
 fn verify(json: bool) -> Result<u8, Problem> {
-    let Answer::Verified(verdict) = ask(Ask::Verify)? else { return Err(no_answer()) };
+    // From its files alone: a record that cannot be opened any more is one to be verified.
+    let database = home::database()?;
+    let anchor = database.with_file_name("anchor.log");
+    let verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
     let code = match verdict.standing {
         Standing::Sound => 0,
         Standing::Unproven => exit::REFUSED,
@@ -176,7 +179,7 @@ fn verify(json: bool) -> Result<u8, Problem> {
 }
 
 fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
-    let engine = home::look()?;
+    let database = home::database()?;
     let not_written =
         |e: &io::Error| Problem::error("the export could not be written").why(cause(e));
     let mut out: Box<dyn Write> = match &file {
@@ -186,7 +189,7 @@ fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
             Box::new(BufWriter::new(made.map_err(|e| not_written(&e))?))
         }
     };
-    let exported = engine.record().export(&mut out);
+    let exported = hotcell_record::export(&database, &mut out);
     let exported = exported.map_err(|error| {
         Problem::error("the export could not be written").why(error.to_string())
     })?;

@@ -24,12 +24,19 @@ pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
 
 /// The same, to look at what there is: nothing is made.
 pub(crate) fn look() -> Result<Engine, Problem> {
-    let home = Config::load()?.settings().home;
-    if !home.join("hotcell.db").exists() {
-        return Err(Problem::not_found(format!("nothing is recorded in `{}`", home.display()))
-            .fix("`hotcell tool call` records what it does; HOTCELL_HOME names another home"));
-    }
+    database()?;
     open(None)
+}
+
+/// The record's file, which may be broken.
+pub(crate) fn database() -> Result<PathBuf, Problem> {
+    let home = Config::load()?.settings().home;
+    let database = home.join("hotcell.db");
+    if database.exists() {
+        return Ok(database);
+    }
+    Err(Problem::not_found(format!("nothing is recorded in `{}`", home.display()))
+        .fix("`hotcell tool call` records what it does; HOTCELL_HOME names another home"))
 }
 
 /// Whoever runs this process.

@@ -184,7 +184,7 @@ fn ran_of(outcome: &Outcome) -> Ran {
         stdout: text(&outcome.stdout.bytes),
         stderr: text(&outcome.stderr.bytes),
         truncated: outcome.stdout.truncated || outcome.stderr.truncated,
-        artifacts: outcome.artifacts.iter().cloned().collect(),
+        artifacts: outcome.artifacts.clone(),
         changes: None,
     }
 }

@@ -69,7 +69,7 @@ impl Engine {
         let reply = if call.effects().can_change_something() {
             self.with_intent(permit, facts, begun)
         } else {
-            let done = self.in_turn(&permit, begun);
+            let done = self.in_turn(&permit);
             self.note(call, facts, &permit, &done, begun);
             reply_of(id, done, &permit)
         };
@@ -93,7 +93,7 @@ impl Engine {
             Err(error) => return not_recorded(call, &error),
         };
         let claim = self.claims.take(written_paths(call));
-        let done = self.in_turn(&permit, begun);
+        let done = self.in_turn(&permit);
         drop(claim);
         let outcome = outcome_of(call, &done, begun, Kind::Outcome);
         let reply = reply_of(call.id(), done, &permit);
@@ -104,11 +104,11 @@ impl Engine {
     }
 
     /// Waits for a turn, and does it.
-    fn in_turn(&self, permit: &Permit<'_>, _begun: Instant) -> Done {
+    fn in_turn(&self, permit: &Permit<'_>) -> Done {
         let call = permit.call();
         let turn = match self.turn(call) {
             Ok(turn) => turn,
-            Err(done) => return done,
+            Err(problem) => return failed(Status::Error, problem),
         };
         let done = self.checked(call, self.carry_out(permit));
         match turn.finish(done.status == Status::Success) {
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    fn turn(&self, call: &Call) -> Result<Turn, Done> {
+    fn turn(&self, call: &Call) -> Result<Turn, Problem> {
         let limits = call.limits();
         let want = Want {
             id: call.id(),
@@ -132,9 +132,7 @@ impl Engine {
             after: call.after().to_vec(),
             patience: call.timeout().duration(),
         };
-        let busy = |why: String, fix: &str| {
-            failed(Status::Error, Problem::new("there is no room for it now", why, fix))
-        };
+        let busy = |why: String, fix: &str| Problem::new("there is no room for it now", why, fix);
         let waiting = self.scheduler.request(want, Arc::new(Unstoppable));
         let waiting = waiting.map_err(|refused| busy(refused.to_string(), "try again later"))?;
         waiting.wait().map_err(|why| busy(why.to_string(), "ask again"))

@@ -8,3 +8,4 @@ mod config;
 mod docs;
 mod pipes;
 mod support;
+mod tools;
