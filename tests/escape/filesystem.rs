@@ -661,6 +661,7 @@ def send():
     s.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))])
 for _ in range(3): answer = attempt(send)
 say('socket', answer)
+import time; time.sleep(60)
 ";
     Attack::python(code).answers().is("socket", "EBADF");
     // With a socket to the launcher, what comes over it is closed again.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -125,14 +126,21 @@ pub(crate) fn is_reserved(path: &Relative) -> bool {
     path.parts().next().is_some_and(|first| first.starts_with(STAGE) || first.starts_with(KEPT))
 }
 
-/// One process at a time applies changes; the kernel frees the lock of one that is killed.
+/// One process at a time applies changes; the kernel frees the lock of one that is killed. A process that
+/// this one forked meanwhile has it as well, until it executes something: that is waited for.
 fn lock(root: &Root) -> Result<OwnedFd, Cause> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const AGAIN: Duration = Duration::from_millis(5);
     let dir =
         held::open_directory(root, ".").map_err(|why| io_cause(None, io::Error::other(why)))?;
-    match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(dir),
-        Err(Errno::WOULDBLOCK) => Err(Cause::Busy),
-        Err(errno) => Err(io_cause(None, errno.into())),
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(dir),
+            Err(Errno::WOULDBLOCK) if Instant::now() >= deadline => return Err(Cause::Busy),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(AGAIN),
+            Err(errno) => return Err(io_cause(None, errno.into())),
+        }
     }
 }
 
