@@ -207,7 +207,8 @@ impl Record {
     }
 
     /// Writes rows of other tables and the events about them in one transaction. If `rows` fails or
-    /// panics, nothing of it stays; what others write at the same time is not touched.
+    /// panics, nothing of it stays; what others write at the same time is not touched. It runs while the
+    /// database is locked, perhaps on another thread, and cannot use the record itself to write.
     pub fn write<T, E>(
         &self,
         durability: Durability,
@@ -273,6 +274,7 @@ impl Record {
 
 impl Inner {
     fn close(&self) -> Result<(), AppendError> {
+        self.shared.writer.desk().refuse_leader()?;
         let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(housekeeper) = housekeeper else { return Ok(()) };
         self.shared.writer.end_house();
@@ -301,10 +303,12 @@ impl Shared {
     /// Of a kind that stands by itself.
     fn prepare_single(&self, draft: Draft) -> Result<Prepared, AppendError> {
         match draft.kind {
-            Kind::Opened | Kind::Intent | Kind::Outcome | Kind::Recovered => {
-                Err(AppendError::NotByItself(draft.kind))
-            }
-            Kind::Pruned | Kind::CheckpointMissed => Err(AppendError::NotByItself(draft.kind)),
+            Kind::Opened
+            | Kind::Intent
+            | Kind::Outcome
+            | Kind::Recovered
+            | Kind::Pruned
+            | Kind::CheckpointMissed => Err(AppendError::NotByItself(draft.kind)),
             _ => self.prepare(draft),
         }
     }

@@ -409,15 +409,16 @@ impl Verifier {
             self.verdict.missing.push("checkpoints: the database has none".to_owned());
             return Ok(());
         }
-        let (mut prev, mut key, mut number) = (None, None, 0);
-        if self.start == 0 {
-            prev = Some(genesis(home));
-        } else {
-            number = signed - 1;
-        }
-        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2 ORDER BY number";
+        // From the start, also what is numbered below the first; otherwise the last one only.
+        let (after, mut prev, mut number) = match self.start {
+            0 => (i64::MIN, Some(genesis(home)), 0),
+            _ => (signed - 1, None, signed - 1),
+        };
+        let mut key = None;
+        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2
+            ORDER BY number";
         let mut next = connection.prepare(next)?;
-        let mut rows = next.query((number, signed))?;
+        let mut rows = next.query((after, signed))?;
         let mut read = 0;
         while let Some(row) = rows.next()? {
             let found: i64 = row.get(0)?;
@@ -536,7 +537,11 @@ impl Verifier {
         }
         let is_beside = |path: &Path| path.parent() == database.parent();
         if anchor.is_some_and(is_beside) && missing.is_empty() {
-            cannot.push("a rewrite by somebody who can also write the anchor and read the key, which lie beside the database".to_owned());
+            cannot.push(
+                "a rewrite by somebody who can also write the anchor and read the key, \
+                 which lie beside the database"
+                    .to_owned(),
+            );
         }
         cannot.push(
             "a rewrite by somebody who has the signing key and can change the anchor".to_owned(),
@@ -629,7 +634,8 @@ fn agrees(connection: &Connection, checkpoint: &Checkpoint, last: u64) -> Result
 }
 
 fn cut(seq: u64) -> Stop {
-    let why = "a checkpoint speaks of it and it is not there: the end was cut off, or an old copy put in place";
+    let why = "a checkpoint speaks of it and it is not there: the end was cut off, \
+        or an old copy put in place";
     fault(Some(seq), "count", why)
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::error::AppendError;
@@ -20,6 +20,11 @@ pub const MOST_WAITING: usize = 1024;
 pub const MOST_BUFFERED: usize = 100;
 /// How long they are kept, and how long a commit stays unsynced.
 pub const LAZY_MOST: Duration = Duration::from_millis(500);
+
+/// How long a turn waits for those of the last one.
+const GATHER_MOST: Duration = Duration::from_micros(100);
+/// How often a record that is closed looks whether the last turn is over.
+const CLOSE_STEP: Duration = Duration::from_millis(1);
 
 /// What an answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +50,9 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) struct Desk {
     waiting: VecDeque<Entry>,
-    turn: Arc<Condvar>,
+    /// How many waited in the last turn.
+    expected: usize,
+    /// Whoever commits at present.
     leader: Option<ThreadId>,
     is_closed: bool,
     /// The housekeeper is to go.
@@ -68,8 +75,15 @@ pub(crate) struct Desk {
 struct Entry {
     work: Work,
     /// `None` if nobody waits for it.
-    reply: Option<(Durability, Arc<OnceLock<Done>>)>,
+    reply: Option<Arc<Reply>>,
     is_kept: bool,
+}
+
+/// Where somebody waits for what becomes of an entry.
+struct Reply {
+    wants: Durability,
+    done: OnceLock<Done>,
+    waiter: Thread,
 }
 
 /// What becomes of an event that could not be written.
@@ -91,7 +105,7 @@ impl Writer {
     pub(crate) fn new(store: Store, sign_after: (u64, Duration)) -> Writer {
         let desk = Desk {
             waiting: VecDeque::new(),
-            turn: Arc::default(),
+            expected: 0,
             leader: None,
             is_closed: false,
             is_ending: false,
@@ -128,24 +142,28 @@ impl Writer {
         self.submit(Work::Rows(Some(rows)), durability, false)
     }
 
-    fn submit(&self, work: Work, durability: Durability, is_kept: bool) -> Done {
-        let reply = Arc::new(OnceLock::new());
-        let entry = Entry { work, reply: Some((durability, Arc::clone(&reply))), is_kept };
+    fn submit(&self, work: Work, wants: Durability, is_kept: bool) -> Done {
+        let reply = Reply { wants, done: OnceLock::new(), waiter: thread::current() };
+        let reply = Arc::new(reply);
         let mut desk = self.desk();
         if desk.is_full() && !desk.is_led() && !desk.is_closed {
-            desk = self.lead(desk);
+            self.lead(desk);
+            desk = self.desk();
         }
-        desk.admit(entry)?;
-        let turn = Arc::clone(&desk.turn);
+        desk.admit(Entry { work, reply: Some(Arc::clone(&reply)), is_kept })?;
+        drop(desk);
         loop {
-            if let Some(done) = reply.get() {
+            if let Some(done) = reply.done.get() {
                 return done.clone();
             }
-            desk = if desk.is_led() {
-                turn.wait(desk).unwrap_or_else(PoisonError::into_inner)
+            let desk = self.desk();
+            if desk.is_led() {
+                drop(desk);
+                // Whoever leads wakes those whom it served, and one of those who came meanwhile.
+                thread::park();
             } else {
-                self.lead(desk)
-            };
+                self.lead(desk);
+            }
         }
     }
 
@@ -166,24 +184,40 @@ impl Writer {
     }
 
     /// Commits everything that waits.
-    fn lead<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
-        desk.leader = Some(thread::current().id());
-        let (entries, turn) = desk.take();
+    fn lead<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) {
+        let this = thread::current().id();
+        desk.leader = Some(this);
+        desk = self.gather(desk);
+        let entries = desk.take();
         drop(desk);
-        let led = Led::commit(&self.store, entries);
+        let (led, served) = Led::commit(&self.store, entries);
         let mut desk = self.desk();
         desk.leader = None;
-        let (is_new, is_shared) = (led.events > 0, led.is_shared);
-        desk.settle(led);
-        self.ring(&desk);
-        if is_new && desk.followers > 0 {
+        desk.expected = served.len();
+        if led.events > 0 && desk.followers > 0 {
             self.news.notify_all();
         }
-        if is_shared {
-            turn.notify_all();
+        desk.settle(led);
+        self.ring(&desk);
+        let next = desk.waiting.iter().find_map(|entry| entry.reply.clone());
+        drop(desk);
+        // The next turn begins while those of this one are woken.
+        for reply in next.iter().chain(&served).filter(|reply| reply.waiter.id() != this) {
+            reply.waiter.unpark();
         }
-        if !desk.waiting.is_empty() {
-            desk.turn.notify_one();
+    }
+
+    /// Where many write at once, those who were served last are about to come back: a moment's patience
+    /// lets them share this sync. Who writes alone does not wait.
+    fn gather<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        if desk.waiting.len() >= desk.expected {
+            return desk;
+        }
+        let deadline = Instant::now() + GATHER_MOST;
+        while desk.waiting.len() < desk.expected && Instant::now() < deadline {
+            drop(desk);
+            thread::yield_now();
+            desk = self.desk();
         }
         desk
     }
@@ -196,20 +230,12 @@ impl Writer {
     }
 
     /// Writes what nobody waits for, if it is time.
-    pub(crate) fn flush<'a>(
-        &'a self,
-        mut desk: MutexGuard<'a, Desk>,
-    ) -> (MutexGuard<'a, Desk>, bool) {
-        if !is_over(desk.flush_by) || desk.waiting.is_empty() {
+    pub(crate) fn flush<'a>(&'a self, desk: MutexGuard<'a, Desk>) -> (MutexGuard<'a, Desk>, bool) {
+        if !is_over(desk.flush_by) || desk.waiting.is_empty() || desk.is_led() {
             return (desk, false);
         }
-        if desk.is_led() {
-            let turn = Arc::clone(&desk.turn);
-            desk = turn.wait(desk).unwrap_or_else(PoisonError::into_inner);
-        } else {
-            desk = self.lead(desk);
-        }
-        (desk, true)
+        self.lead(desk);
+        (self.desk(), true)
     }
 
     /// Syncs lazy commits, if it is time.
@@ -247,12 +273,12 @@ impl Writer {
         desk.is_closed = true;
         self.news.notify_all();
         while desk.is_led() {
-            let turn = Arc::clone(&desk.turn);
-            let waited = turn.wait_timeout(desk, Duration::from_millis(10));
+            let waited = self.bell.wait_timeout(desk, CLOSE_STEP);
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if !desk.waiting.is_empty() {
-            desk = self.lead(desk);
+            self.lead(desk);
+            desk = self.desk();
         }
         let is_left = !desk.waiting.is_empty();
         drop(desk);
@@ -288,9 +314,7 @@ impl Desk {
     }
 
     fn admit(&mut self, entry: Entry) -> Result<(), AppendError> {
-        if self.leader == Some(thread::current().id()) {
-            return Err(AppendError::Nested);
-        }
+        self.refuse_leader()?;
         if self.is_closed {
             return Err(AppendError::Closed);
         }
@@ -301,14 +325,20 @@ impl Desk {
         Ok(())
     }
 
+    /// Whoever commits cannot wait for a turn of its own.
+    pub(crate) fn refuse_leader(&self) -> Result<(), AppendError> {
+        let is_leader = self.leader == Some(thread::current().id());
+        if is_leader { Err(AppendError::Nested) } else { Ok(()) }
+    }
+
     fn is_full(&self) -> bool {
         self.waiting.len() >= MOST_WAITING
     }
 
-    fn take(&mut self) -> (VecDeque<Entry>, Arc<Condvar>) {
+    fn take(&mut self) -> VecDeque<Entry> {
         self.buffered = 0;
         self.flush_by = None;
-        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.turn))
+        std::mem::take(&mut self.waiting)
     }
 
     fn settle(&mut self, led: Led) {
@@ -337,7 +367,9 @@ impl Desk {
 
     /// When the housekeeper has something to do next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.flush_by.into_iter().chain(self.sync_by).chain(self.sign_by()).min()
+        // While somebody commits, flushing is not the housekeeper's: it is rung for when that is over.
+        let flush_by = self.flush_by.filter(|_| !self.is_led());
+        flush_by.into_iter().chain(self.sync_by).chain(self.sign_by()).min()
     }
 
     /// When a checkpoint is due.
@@ -350,8 +382,6 @@ impl Desk {
 /// What became of a turn.
 struct Led {
     events: u64,
-    /// Others than the leader wait for it.
-    is_shared: bool,
     /// `None` if nothing was committed.
     is_synced: Option<bool>,
     /// Events that nobody waits for, and that are still to be written.
@@ -359,49 +389,47 @@ struct Led {
 }
 
 impl Led {
-    /// Every reply is given, whatever happens.
-    fn commit(store: &Mutex<Option<Store>>, entries: VecDeque<Entry>) -> Led {
-        let is_shared = entries.len() > 1;
-        let is_synced = entries.iter().any(|entry| entry.wants() == Some(Durability::Synced));
-        let (mut batch, replies): (Vec<Work>, Vec<_>) =
-            entries.into_iter().map(|entry| (entry.work, (entry.reply, entry.is_kept))).unzip();
+    /// Everybody who waits is answered, whatever happens.
+    fn commit(store: &Mutex<Option<Store>>, entries: VecDeque<Entry>) -> (Led, Vec<Arc<Reply>>) {
+        let mut batch = Vec::with_capacity(entries.len());
+        let mut rest = Vec::with_capacity(entries.len());
+        for entry in entries {
+            batch.push(entry.work);
+            rest.push((entry.reply, entry.is_kept));
+        }
+        let is_wanted = |reply: &Arc<Reply>| reply.wants == Durability::Synced;
+        let is_synced = rest.iter().any(|(reply, _)| reply.as_ref().is_some_and(is_wanted));
         let committed = catch_unwind(AssertUnwindSafe(|| {
             let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
             store.as_mut().ok_or(AppendError::Closed)?.commit(&mut batch, is_synced)
         }));
+        let mut led = Led { events: 0, is_synced: None, again: Vec::new() };
+        let mut served = Vec::with_capacity(rest.len());
+        let mut answer = |reply: Option<Arc<Reply>>, done: Done| {
+            if let Some(reply) = reply {
+                let is_first = reply.done.set(done).is_ok();
+                debug_assert!(is_first, "an entry was answered twice");
+                served.push(reply);
+            }
+        };
         match committed.unwrap_or(Err(AppendError::Panicked)) {
             Ok(all) => {
-                let events = all.iter().flatten().map(|receipts| receipts.len() as u64).sum();
-                for (done, (reply, _)) in all.into_iter().zip(replies) {
+                led.is_synced = Some(is_synced);
+                for (done, (reply, _)) in all.into_iter().zip(rest) {
+                    led.events += done.as_ref().map_or(0, |receipts| receipts.len() as u64);
                     answer(reply, done);
                 }
-                Led { events, is_shared, is_synced: Some(is_synced), again: Vec::new() }
             }
             Err(error) => {
                 let is_final = matches!(error, AppendError::Panicked | AppendError::Closed);
-                let mut again = Vec::new();
-                for (work, (reply, is_kept)) in batch.into_iter().zip(replies) {
+                for (work, (reply, is_kept)) in batch.into_iter().zip(rest) {
                     answer(reply, Err(error.clone()));
                     if is_kept && !is_final {
-                        again.push(Entry { work, reply: None, is_kept });
+                        led.again.push(Entry { work, reply: None, is_kept });
                     }
                 }
-                Led { events: 0, is_shared, is_synced: None, again }
             }
         }
-    }
-}
-
-fn answer(reply: Option<(Durability, Arc<OnceLock<Done>>)>, done: Done) {
-    if let Some((_, reply)) = reply
-        && reply.set(done).is_err()
-    {
-        debug_assert!(false, "an entry was answered twice");
-    }
-}
-
-impl Entry {
-    fn wants(&self) -> Option<Durability> {
-        self.reply.as_ref().map(|(durability, _)| *durability)
+        (led, served)
     }
 }

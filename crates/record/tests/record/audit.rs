@@ -80,6 +80,7 @@ fn aud_01_a_change_beside_the_chain_is_found() {
         "DELETE FROM checkpoint WHERE number = (SELECT max(number) FROM checkpoint)",
         "UPDATE checkpoint SET number = number + 1 WHERE number = (SELECT max(number) FROM checkpoint)",
         "DELETE FROM checkpoint",
+        "INSERT INTO checkpoint SELECT -1, seq, line, 1 FROM checkpoint WHERE number = 1",
         "PRAGMA application_id = 7",
         "DROP TABLE event",
         "DROP TABLE unfinished",

@@ -137,7 +137,8 @@ fn mutate(home: &Path, dice: &mut Dice) -> String {
             "UPDATE checkpoint SET seq = 1 WHERE number = 2",
             "UPDATE checkpoint SET line = line || ' '",
             "DROP TABLE checkpoint",
-        ][dice.roll(6)]
+            "INSERT INTO checkpoint SELECT -1, seq, line, 1 FROM checkpoint WHERE number = 1",
+        ][dice.roll(7)]
         .to_owned(),
         14 => [
             "PRAGMA user_version = 1",
