@@ -145,6 +145,15 @@ fn aud_07_a_home_that_cannot_be_written_is_not_opened() {
     } else {
         make_read_only(&inner);
         assert!(Record::open(&inner, Options::default()).is_err());
+        // What is in the way of writing is in the way of SQLite's reading as well.
+        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&inner, mode(0o700)).unwrap();
+        for entry in std::fs::read_dir(&inner).unwrap() {
+            let entry = entry.unwrap();
+            let is_dir = entry.file_type().unwrap().is_dir();
+            std::fs::set_permissions(entry.path(), mode(if is_dir { 0o700 } else { 0o600 }))
+                .unwrap();
+        }
         assert_sound(&inner);
     }
 }
