@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use hotcell_engine::{Engine, Options};
+use hotcell_engine::{Engine, OpenError, Options};
+use hotcell_sandbox::Settings;
 use hotcell_types::{Caller, Door, Name};
 
 use crate::config::Config;
@@ -11,15 +12,23 @@ use crate::problem::Problem;
 
 /// Opens the engine, and with it the record.
 pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
-    let settings = Config::load()?.settings();
-    let mut options = Options::at(settings.home);
-    options.minimum = settings.minimum;
-    options.workspace = workspace;
-    Engine::open(options).map_err(|error| {
-        Problem::error("the home cannot be used")
-            .why(error.to_string())
-            .fix("see that the directory is yours and has room; HOTCELL_HOME names another")
-    })
+    Engine::open(options(&Config::load()?, workspace)).map_err(unusable)
+}
+
+/// The same, except that the record is opened with the first call.
+pub(crate) fn engine(options: Options) -> Result<Engine, Problem> {
+    Engine::new(options).map_err(unusable)
+}
+
+pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
+    let Settings { minimum, home } = config.settings();
+    Options { minimum, workspace, ..Options::at(home) }
+}
+
+fn unusable(error: OpenError) -> Problem {
+    Problem::error("the home cannot be used")
+        .why(error.to_string())
+        .fix("see that the directory is yours and has room; HOTCELL_HOME names another")
 }
 
 /// The same, to look at what there is: nothing is made.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hotcell_engine::ProblemKind;
 use hotcell_sandbox::{Refusal, cause, lang};
 use serde::Serialize;
 
@@ -83,6 +84,7 @@ impl Problem {
         match self.exit {
             exit::INVALID | exit::NOT_RUNNABLE | exit::NOT_FOUND => "invalid",
             exit::REFUSED => "refused",
+            exit::BLOCKED => "blocked",
             _ => "error",
         }
     }
@@ -99,42 +101,31 @@ impl Problem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Problem {
-        match refusal {
-            Refusal::Level { given, minimum, why, fix } => Problem::new(
-                exit::REFUSED,
-                format!("this host gives level `{given}`, and `{minimum}` is the lowest accepted"),
-            )
-            .why(why)
-            .fix(fix),
-            Refusal::Layer { layer, why, fix } => {
-                Problem::new(exit::REFUSED, format!("layer `{layer}` could not be set up"))
-                    .why(why)
-                    .fix(fix)
-            }
-            Refusal::Invalid { what, why, fix } => Problem::invalid(what).why(why).fix(fix),
-            Refusal::NotRunnable { program, why } => {
-                Problem::not_runnable(format!("`{program}` cannot be executed")).why(why)
-            }
-            Refusal::Busy { running } => Problem::new(exit::REFUSED, "no room for another run")
-                .why(format!("{running} are running, as many as there can be"))
-                .fix("try again when one of them has ended"),
-            Refusal::Internal { doing, source } => {
-                Problem::error(format!("{doing} failed")).why(cause(&source))
-            }
-        }
+impl From<hotcell_engine::Problem> for Problem {
+    fn from(problem: hotcell_engine::Problem) -> Problem {
+        let exit = match problem.kind {
+            ProblemKind::Invalid => exit::INVALID,
+            ProblemKind::NotFound => exit::NOT_FOUND,
+            ProblemKind::NotRunnable => exit::NOT_RUNNABLE,
+            ProblemKind::Blocked => exit::BLOCKED,
+            ProblemKind::Refused | ProblemKind::Busy => exit::REFUSED,
+            ProblemKind::Failed => 1,
+            ProblemKind::Error => exit::ERROR,
+        };
+        let place = if problem.at.is_empty() { String::new() } else { format!("{}: ", problem.at) };
+        Problem::new(exit, place + &problem.what).why(problem.why).fix(problem.fix)
     }
 }
 
 impl From<lang::Error> for Problem {
     fn from(error: lang::Error) -> Problem {
-        let exit = match error {
-            lang::Error::UnknownLanguage { .. } => exit::INVALID,
-            lang::Error::NoInterpreter { .. } | lang::Error::NoCommand { .. } => exit::NOT_FOUND,
-            lang::Error::NotRunnable { .. } => exit::NOT_RUNNABLE,
-        };
-        Problem::new(exit, error.to_string()).why(error.why()).fix(error.fix())
+        hotcell_engine::Problem::from(error).into()
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        hotcell_engine::Problem::from(refusal).into()
     }
 }
 

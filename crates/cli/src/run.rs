@@ -1,4 +1,4 @@
-//! `hotcell run`: from the command line to a [`Job`], and from its outcome to an exit status.
+//! `hotcell run`: from the command line to a call of the tool `run`, and from its reply to an exit status.
 
 mod inputs;
 mod live;
@@ -6,20 +6,23 @@ pub(crate) mod report;
 mod signals;
 mod target;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
-use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Job, Sandbox, Settings, Stdin, cause};
-use hotcell_types::{Bytes, Count, Cpus, Limits, Outcome, Span, Template};
+use hotcell_engine::run::{LimitWords, Run, Word};
+use hotcell_engine::{Answer, Ask, Attached, Attachment, Input, Options};
+use hotcell_request::{Arguments, Request, ToolName};
+use hotcell_sandbox::lang::{self, Language};
+use hotcell_sandbox::{Handle, cause};
+use hotcell_types::{Bytes, CallId, Count, Cpus, Limits, Outcome, Span, Template};
 
 use crate::config::Config;
 use crate::problem::{self, Problem};
-use crate::{exit, print};
+use crate::{exit, home, print};
 use inputs::OutputDir;
 use live::{Live, Streams};
 use signals::Signals;
@@ -155,18 +158,34 @@ impl LimitArgs {
             output: self.max_output.unwrap_or(base.output),
         }
     }
+
+    /// As the call has them: only those that were given.
+    fn words(&self) -> LimitWords {
+        LimitWords {
+            memory: self.mem.map(|limit| limit.to_string()),
+            cpu: self.cpu.map(|limit| limit.to_string()),
+            pids: self.pids.map(|limit| limit.to_string()),
+            timeout: self.timeout.map(|limit| limit.to_string()),
+            cpu_time: self.cpu_time.map(|limit| limit.to_string()),
+            disk: self.disk.map(|limit| limit.to_string()),
+            files: self.files.map(|limit| limit.to_string()),
+            open_files: self.open_files.map(|limit| limit.to_string()),
+            output: self.max_output.map(|limit| limit.to_string()),
+        }
+    }
 }
 
 /// `KEY=VALUE`. No name is forbidden, not even LD_PRELOAD: the environment is the program's own,
 /// hotcell's launcher does not read it, and every layer is on before the program starts.
-fn variable(text: &OsStr) -> Result<(OsString, OsString), Problem> {
+fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     let mut halves = text.as_bytes().splitn(2, |&b| b == b'=');
-    match (halves.next(), halves.next()) {
+    let key = halves.next().and_then(|key| str::from_utf8(key).ok());
+    match (key, halves.next()) {
         (Some(key), Some(value)) if !key.is_empty() => {
-            Ok((OsString::from_vec(key.to_vec()), OsString::from_vec(value.to_vec())))
+            Ok((key.into(), Word::new(OsString::from_vec(value.to_vec()))))
         }
         _ => Err(Problem::invalid(format!("`{}` does not suit `--env`", text.display()))
-            .why("it is not KEY=VALUE with a key that is not empty")
+            .why("it is not KEY=VALUE with a key that is text and not empty")
             .fix("write `--env KEY=VALUE`; nothing is taken from hotcell's own environment")),
     }
 }
@@ -179,10 +198,13 @@ pub(crate) fn main(args: Args, words: &[OsString]) -> u8 {
     }
 }
 
-/// Everything checked and opened; nothing on the host has changed yet.
+/// Everything checked and read; nothing on the host has changed yet.
 struct Prepared {
-    settings: Settings,
-    job: Job,
+    options: Options,
+    request: Request,
+    limits: Limits,
+    files: Vec<Attachment>,
+    stdin: Option<Input>,
     output_dir: Option<PathBuf>,
 }
 
@@ -192,18 +214,30 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let limits = args.limits.over(template.limits);
     let target = Target::of(&args, is_command(words, args.words.len()))?;
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin())?;
-    let host = Host::of_this_process();
-    let (command, script) = target.resolve(&host, args.lang)?;
-    let inputs = inputs::open(script, &args.input, limits.disk)?;
-    let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
-    env.insert("PATH".into(), lang::search_path(&command));
-    for text in &args.env {
-        let (key, value) = variable(text)?;
-        env.insert(key, value);
-    }
-    let job =
-        Job { command, env, stdin, inputs, working_copy: None, limits, profile: template.profile };
-    Ok(Prepared { settings: config.settings(), job, output_dir: args.output_dir })
+    let (run, script) = target.describe(args.lang)?;
+    let files = inputs::open(script, &args.input, limits.disk)?;
+    let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
+    let run = Run {
+        env,
+        files: files.iter().map(Attachment::described).collect(),
+        stdin: stdin.as_ref().map(Input::described),
+        template: Some(template.name.into()),
+        limits: args.limits.words(),
+        ..run
+    };
+    let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));
+    request.timeout = Some(limits.timeout);
+    let options = home::options(&config, None);
+    Ok(Prepared { options, request, limits, files, stdin, output_dir: args.output_dir })
+}
+
+fn run_tool() -> Result<ToolName, Problem> {
+    "run".parse().map_err(|_| Problem::error("the tool `run` has no name"))
+}
+
+fn json_of(run: &Run) -> Result<serde_json::Value, Problem> {
+    serde_json::to_value(run)
+        .map_err(|error| Problem::error("the call cannot be written").why(error.to_string()))
 }
 
 /// Whether the last `count` words came after a `--`. clap has taken it away by now, and its own way
@@ -213,49 +247,89 @@ fn is_command(words: &[OsString], count: usize) -> bool {
     before.is_some_and(|word| word == "--")
 }
 
-fn stdin(file: Option<&std::path::Path>, is_code: bool) -> Result<Stdin, Problem> {
+fn stdin(file: Option<&Path>, is_code: bool) -> Result<Option<Input>, Problem> {
     match file {
-        None => Ok(Stdin::Empty),
+        None => Ok(None),
         Some(file) if file == "-" && is_code => {
             Err(Problem::invalid("standard input cannot be both the code and what it reads")
                 .fix("give the code as a file or with -c, or what it reads as `--stdin FILE`"))
         }
-        Some(file) if file == "-" => inputs::own_stdin().map(Stdin::From),
-        Some(file) => match inputs::open_regular(file) {
-            Ok(file) => Ok(Stdin::From(file)),
+        Some(file) if file == "-" => Ok(Some(Input::Live(inputs::own_stdin()?))),
+        Some(path) => match inputs::open_regular(path) {
+            Ok(file) => Ok(Some(Input::Content(inputs::attach(path, file)?))),
             Err(unusable) => Err(unusable
                 .invalid()
-                .fix(format!("give a regular file, or redirect: --stdin - < {}", file.display()))),
+                .fix(format!("give a regular file, or redirect: --stdin - < {}", path.display()))),
         },
     }
 }
 
 fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
-    let Prepared { settings, job, output_dir } = prepared;
-    let limits = job.limits;
+    let Prepared { options, request, limits, files, stdin, output_dir } = prepared;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
-    let sandbox = Sandbox::open(&settings)?;
-    let running = sandbox.start(job)?;
-    let (run, again) = (running.handle(), running.handle());
-    let signals = signals.cancel(move || run.cancel()).map_err(failed("starting a thread"))?;
-    let mut live = if json {
-        Live::Silent
-    } else {
-        let streams = Streams::own().map_err(failed("taking stdout and stderr"))?;
-        Live::new(streams, move || again.cancel())
+    let engine = home::engine(options)?;
+    let reins = Reins::default();
+    let mut live = reins.live(json)?;
+    let mut cancelling = None;
+    let attached = Attached {
+        files,
+        stdin,
+        sink: Some(&mut live),
+        outputs: outputs.as_ref().map(OutputDir::path),
+        started: Some(Box::new(|run: Handle| {
+            reins.take(run.clone());
+            cancelling = Some(signals.cancel(move || run.cancel()));
+        })),
     };
-    let outcome = running.wait(&mut live, outputs.as_ref().map(OutputDir::path))?;
+    let answer = engine.ask(&home::caller(), Ask::Run(Box::new(request), Box::new(attached)));
+    let Answer::Called(reply) = answer else { return Err(Problem::error("the run got no answer")) };
+    let id = reply.id;
+    let Some(outcome) = reply.run else { return Err(unrun(reply.problems)) };
+    let signals = cancelling.transpose().map_err(failed("starting a thread"))?;
     let wants_files = outputs.is_some();
     if let Some(outputs) = outputs {
         outputs.keep();
     }
-    let code = conclude(&outcome, &limits, live, signals.first(), json)?;
+    let signal = signals.and_then(|signals| signals.first());
+    let code = conclude(id, &outcome, &limits, live, signal, json)?;
     // Who asked for files and gets fewer must be told.
     if wants_files && !json {
         print::to_people(&report::not_taken(&outcome.skipped));
     }
-    Ok(code)
+    Ok(home::close(engine, code))
+}
+
+/// Why nothing was run.
+fn unrun(problems: Vec<hotcell_engine::Problem>) -> Problem {
+    match problems.into_iter().next() {
+        Some(problem) => problem.into(),
+        None => Problem::error("nothing was run, and nobody says why"),
+    }
+}
+
+/// The run, for those who were there before it.
+#[derive(Clone, Default)]
+struct Reins(Arc<OnceLock<Handle>>);
+
+impl Reins {
+    fn take(&self, run: Handle) {
+        // There is one run.
+        self.0.set(run).ok();
+    }
+
+    fn live(&self, json: bool) -> Result<Live, Problem> {
+        if json {
+            return Ok(Live::Silent);
+        }
+        let streams = Streams::own().map_err(failed("taking stdout and stderr"))?;
+        let run = Arc::clone(&self.0);
+        Ok(Live::new(streams, move || {
+            if let Some(run) = run.get() {
+                run.cancel();
+            }
+        }))
+    }
 }
 
 fn failed(doing: &'static str) -> impl Fn(io::Error) -> Problem {
@@ -264,6 +338,7 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> Problem {
 
 /// Prints what is left to print, and gives the number to exit with.
 fn conclude(
+    id: CallId,
     outcome: &Outcome,
     limits: &Limits,
     live: Live,
@@ -277,7 +352,7 @@ fn conclude(
         Ok(()) => {}
     }
     if json {
-        let written = print::data(&report::run_document(outcome));
+        let written = print::data(&report::run_document(id, outcome));
         return Ok(if written == 0 { code } else { written });
     }
     let remarks = report::remarks(outcome, limits);

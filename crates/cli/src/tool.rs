@@ -135,11 +135,7 @@ fn tell(reply: &Reply, json: bool) -> u8 {
         return written(print::data(&(document + "\n")), code);
     }
     for problem in &reply.problems {
-        let place = if problem.at.is_empty() { String::new() } else { format!("{}: ", problem.at) };
-        let shown = Problem::invalid(format!("{place}{}", problem.what))
-            .why(problem.why.clone())
-            .fix(problem.fix.clone());
-        print::to_people(&shown.text(print::colour()));
+        print::to_people(&Problem::from(problem.clone()).text(print::colour()));
     }
     match &reply.value {
         Some(value) => written(print::data(&format!("{value:#}\n")), code),

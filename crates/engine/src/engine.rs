@@ -1,22 +1,28 @@
 //! What a process keeps to carry out calls, and the one way to ask for something.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use hotcell_policy::Snapshot;
-use hotcell_record::{Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict};
+use hotcell_record::{
+    AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
+};
 use hotcell_request::{Listed, Registry, Request, ToolName, Version};
 use hotcell_sandbox::{Refusal, Sandbox, Settings};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
-use hotcell_types::{Bytes, Caller, Level};
+use hotcell_types::{Bytes, CallId, Caller, Level};
 use hotcell_workspace::Root;
 
+use crate::attached::Attached;
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
+use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
+use crate::path::panicked;
 use crate::reply::{Problem, Reply};
 
 /// How an engine is set up, by whoever embeds it.
@@ -38,8 +44,10 @@ impl Options {
 
 /// Everything that can be asked for.
 #[derive(Debug)]
-pub enum Ask {
+pub enum Ask<'a> {
     Call(Box<Request>),
+    /// A call with what goes along with it.
+    Run(Box<Request>, Box<Attached<'a>>),
     /// Calls that go side by side, except where they write to the same place.
     Batch(Vec<Request>),
     /// Tools, by words, by category, or all.
@@ -88,22 +96,38 @@ impl OpenError {
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) registry: Registry,
-    pub(crate) built_in: HashMap<(ToolName, Version), Arc<BuiltIn>>,
-    pub(crate) policy: Arc<Snapshot>,
-    pub(crate) record: Record,
+    pub(crate) built_in: HashMap<(ToolName, Version), BuiltIn>,
+    pub(crate) policy: Snapshot,
+    /// Opened when it is first needed.
+    record: OnceLock<Result<Record, hotcell_record::OpenError>>,
     pub(crate) scheduler: Scheduler,
+    /// What all runs together may be promised.
+    pub(crate) memory: Bytes,
     pub(crate) workspace: Option<Root>,
     pub(crate) breakers: Breakers,
     pub(crate) rates: Rates,
     pub(crate) cache: Cache,
     pub(crate) claims: Claims,
+    pub(crate) crowds: Crowds,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
 }
 
 impl Engine {
+    /// Opens the record and everything else that a process needs.
     pub fn open(options: Options) -> Result<Engine, OpenError> {
-        let record = Record::open(&options.home, hotcell_record::Options::default())?;
+        let mut engine = Engine::new(options)?;
+        if engine.record().is_err()
+            && let Some(Err(error)) = engine.record.take()
+        {
+            return Err(error.into());
+        }
+        Ok(engine)
+    }
+
+    /// The same, except that the record is opened with the first call: for a process that makes one call,
+    /// and has something else to do meanwhile. What cannot be recorded does not happen in any case.
+    pub fn new(options: Options) -> Result<Engine, OpenError> {
         let workspace = options.workspace.as_deref().map(open_workspace).transpose()?;
         let registry = Registry::new();
         let mut built_in = HashMap::new();
@@ -113,43 +137,91 @@ impl Engine {
             let name = spec.name.clone();
             let known = registry.register(spec);
             let known = known.map_err(|error| failed(name.to_string(), error.to_string()))?;
-            built_in.insert((name, known.tool().version), Arc::new(tool));
+            built_in.insert((name, known.tool().version), tool);
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let memory = memory_of_machine();
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Ok(Engine {
             registry,
             built_in,
-            policy: Arc::new(Snapshot::built_in()),
-            record,
-            scheduler: Scheduler::new(Limits::of_machine(processors, memory_of_machine())),
+            policy: Snapshot::built_in(),
+            record: OnceLock::new(),
+            scheduler: Scheduler::new(Limits::of_machine(processors, memory)),
+            memory,
             workspace,
             breakers: Breakers::default(),
             rates: Rates::default(),
             cache: Cache::default(),
             claims: Claims::default(),
+            crowds: Crowds::default(),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
         })
     }
 
     /// The one way in.
-    pub fn ask(&self, caller: &Caller, ask: Ask) -> Answer {
+    pub fn ask(&self, caller: &Caller, ask: Ask<'_>) -> Answer {
         match ask {
-            Ask::Call(request) => Answer::Called(Box::new(self.call(caller, *request))),
+            Ask::Call(request) => self.asked(caller, *request, Attached::default()),
+            Ask::Run(request, attached) => self.asked(caller, *request, *attached),
             Ask::Batch(requests) => Answer::Batch(self.batch(caller, requests)),
             Ask::Tools(words) => Answer::Tools(self.tools(words.as_deref())),
-            Ask::Runs(filter) => read(self.record.runs(&own(caller, filter)), Answer::Runs),
-            Ask::Events(filter) => read(self.record.events(&own(caller, filter)), Answer::Events),
-            Ask::Verify => read(self.record.verify(VerifyFrom::Start), |verdict| {
-                Answer::Verified(Box::new(verdict))
+            Ask::Runs(filter) => {
+                self.read(|record| record.runs(&own(caller, filter)).map(Answer::Runs))
+            }
+            Ask::Events(filter) => {
+                self.read(|record| record.events(&own(caller, filter)).map(Answer::Events))
+            }
+            Ask::Verify => self.read(|record| {
+                let verdict = record.verify(VerifyFrom::Start);
+                verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
             }),
         }
     }
 
+    fn asked(&self, caller: &Caller, request: Request, attached: Attached<'_>) -> Answer {
+        Answer::Called(Box::new(self.guarded(caller, request, attached)))
+    }
+
+    /// A panic costs one call. What it was doing is `unknown` to the record, since nobody says otherwise.
+    pub(crate) fn guarded(
+        &self,
+        caller: &Caller,
+        request: Request,
+        attached: Attached<'_>,
+    ) -> Reply {
+        let id = new_id();
+        let called = catch_unwind(AssertUnwindSafe(|| self.call(id, caller, request, attached)));
+        called.unwrap_or_else(|_| Reply::failed(id, panicked()))
+    }
+
+    fn read<E: std::fmt::Display>(
+        &self,
+        look: impl FnOnce(&Record) -> Result<Answer, E>,
+    ) -> Answer {
+        let record = match self.recording() {
+            Ok(record) => record,
+            Err(problem) => return Answer::Failed(problem),
+        };
+        look(record).unwrap_or_else(|error| {
+            let fix = "`hotcell audit verify` says more";
+            Answer::Failed(Problem::new("the record cannot be read", error.to_string(), fix))
+        })
+    }
+
     /// The record, for what is done with it as a whole.
-    pub fn record(&self) -> &Record {
-        &self.record
+    pub fn record(&self) -> Result<&Record, &hotcell_record::OpenError> {
+        let open = || Record::open(&self.settings.home, hotcell_record::Options::default());
+        self.record.get_or_init(open).as_ref()
+    }
+
+    /// The same, for the path.
+    pub(crate) fn recording(&self) -> Result<&Record, Problem> {
+        self.record().map_err(|error| {
+            let fix = "see that the directory is yours and has room; HOTCELL_HOME names another";
+            Problem::new("the home cannot be used", error.to_string(), fix)
+        })
     }
 
     /// Everything that can be called, by name.
@@ -157,9 +229,17 @@ impl Engine {
         &self.registry
     }
 
-    /// Ends in order: what is recorded is on the disk and signed.
+    /// Ends in order: what is recorded is on the disk and signed, and no process is left.
     pub fn close(self) -> Result<(), Problem> {
-        self.record.close().map_err(|error| {
+        let Engine { record, sandbox, .. } = self;
+        let Some(Ok(record)) = record.into_inner() else { return Ok(()) };
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| record.close());
+            drop(sandbox);
+            closing.join()
+        })
+        .unwrap_or(Err(AppendError::Panicked))
+        .map_err(|error| {
             Problem::new("the record could not be closed", error.to_string(), "see the disk")
         })
     }
@@ -170,6 +250,11 @@ impl Engine {
             Some(words) => tools.search(words, usize::MAX),
             None => tools.list(None, None),
         }
+    }
+
+    /// Whether no call has needed a sandbox yet.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.sandbox.get().is_none()
     }
 
     /// Opened with the first call that needs it.
@@ -187,14 +272,12 @@ fn own(caller: &Caller, filter: Filter) -> Filter {
     Filter { tenant: caller.tenant.clone(), ..filter }
 }
 
-fn read<T, E: std::fmt::Display>(found: Result<T, E>, answer: impl FnOnce(T) -> Answer) -> Answer {
-    found.map_or_else(
-        |error| {
-            let fix = "`hotcell audit verify` says more";
-            Answer::Failed(Problem::new("the record cannot be read", error.to_string(), fix))
-        },
-        answer,
-    )
+/// Its time and place among all calls.
+fn new_id() -> CallId {
+    let mut chance = [0; 10];
+    // Without chance there is still the time; two in one nanosecond would be refused by the record.
+    rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();
+    CallId::new(u64::try_from(now() / 1_000_000).unwrap_or(0), chance)
 }
 
 fn open_workspace(path: &Path) -> Result<Root, OpenError> {

@@ -3,5 +3,6 @@
 pub(crate) mod breaker;
 pub(crate) mod cache;
 pub(crate) mod claims;
+pub(crate) mod crowd;
 mod keys;
 pub(crate) mod rate;

@@ -1,112 +1,116 @@
 //! Carries out a permitted call: in this process where it only reads, in a sandbox otherwise.
 
-use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Seek, Write};
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hotcell_policy::Permit;
 use hotcell_request::{Call, ToolError};
-use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Item, Job, Refusal, Sink, Stdin, What, WorkingCopy};
-use hotcell_tools::{BuiltIn, Deadline, Plan, Program, Ran, SandboxedTool};
+use hotcell_sandbox::{Handle, Job, Refusal, Sink};
+use hotcell_schedule::{Control, Failed};
+use hotcell_tools::{Deadline, Ran, SandboxedTool};
 use hotcell_types::{Exit, Outcome, Status};
-use hotcell_workspace::{Root, SnapshotBounds};
-use rustix::fs::MemfdFlags;
 use serde_json::Value;
 
+use crate::attached::Attached;
 use crate::engine::Engine;
-use crate::path::{Done, failed};
+use crate::path::Done;
+use crate::prepare::{Here, Ready, Work};
 use crate::reply::Problem;
 
-impl Engine {
-    /// Only who holds the permit gets here.
-    pub(crate) fn carry_out(&self, permit: &Permit<'_>) -> Done {
-        let call = permit.call();
-        let key = (call.name().clone(), call.version());
-        let Some(tool) = self.built_in.get(&key) else { return nobody(call) };
-        let within = Deadline::after(call.timeout().duration());
-        match &**tool {
-            BuiltIn::Pure(tool) => done(tool.call(call.args().clone())),
-            BuiltIn::Tree(tool) => match &self.workspace {
-                Some(root) => done(tool.call(root, call.args().clone(), within)),
-                None => failed(Status::Error, no_workspace()),
-            },
-            BuiltIn::Sandboxed(tool) => self.in_a_sandbox(call, &**tool),
-            BuiltIn::Absent(absent) => failed(Status::Error, absent.error().clone().into()),
-        }
+/// What the scheduler holds of a call: its run, as soon as there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Reins {
+    run: Mutex<Option<Handle>>,
+}
+
+impl Reins {
+    fn run(&self) -> MutexGuard<'_, Option<Handle>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool) -> Done {
-        let plan = match tool.plan(call.args()) {
-            Ok(plan) => plan,
-            Err(error) => return failed(Status::Invalid, error.into()),
-        };
-        if plan.brings_changes {
-            return failed(Status::Error, no_changes());
-        }
-        let job = match self.job(call, &plan) {
-            Ok(job) => job,
-            Err(problem) => return failed(Status::Error, problem),
-        };
-        let ran = self.sandbox().and_then(|sandbox| sandbox.start(job)?.wait(&mut Unheard, None));
-        let outcome = match ran {
-            Ok(outcome) => outcome,
-            Err(refusal) => return failed(Status::Error, of_refusal(&refusal)),
-        };
-        let status = outcome.status;
-        let answer = tool.answer(&ran_of(&outcome));
-        Done { status, sandbox: Some(outcome.level.to_string()), ..done(answer).or(status) }
-    }
-
-    fn job(&self, call: &Call, plan: &Plan) -> Result<Job, Problem> {
-        let limits = call.limits();
-        let host = Host::of_this_process();
-        let (command, script) = resolve(&host, &plan.program)?;
-        let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
-        env.insert("PATH".into(), lang::search_path(&command));
-        env.extend(plan.env.iter().map(|(key, value)| (key.into(), value.into())));
-        let mut inputs: Vec<Input> = script.into_iter().collect();
-        for (name, text) in &plan.files {
-            inputs.push(Input { name: name.into(), file: in_memory(text.as_bytes())? });
-        }
-        let stdin = match &plan.stdin {
-            Some(text) => Stdin::From(in_memory(text.as_bytes())?),
-            None => Stdin::Empty,
-        };
-        let working_copy = match (plan.working_copy, &self.workspace) {
-            (false, _) => None,
-            (true, Some(root)) => Some(Arc::new(Copied(root.clone())) as Arc<dyn WorkingCopy>),
-            (true, None) => return Err(no_workspace()),
-        };
-        let profile = call.tool().tool().template.template().profile;
-        Ok(Job { command, env, stdin, inputs, working_copy, limits, profile })
+    /// What is not in a sandbox runs to its end once it has begun.
+    fn act(&self, act: impl FnOnce(&Handle) -> Result<(), Refusal>) -> Result<(), Failed> {
+        self.run().as_ref().ok_or(Failed).and_then(|run| act(run).map_err(|_| Failed))
     }
 }
 
-/// The workspace, as it is when the run begins.
-#[derive(Debug)]
-struct Copied(Root);
-
-impl WorkingCopy for Copied {
-    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
-        let handover = match self.0.snapshot(SnapshotBounds::default()) {
-            Ok(handover) => handover,
-            Err(error) => {
-                return Box::new(std::iter::once(Err(io::Error::other(error.to_string()))));
-            }
-        };
-        Box::new(handover.map(|opened| {
-            let opened = opened.map_err(|error| io::Error::other(error.to_string()))?;
-            let what = match opened.what {
-                hotcell_workspace::What::File { file, .. } => What::File(file),
-                hotcell_workspace::What::Directory => What::Directory,
-                hotcell_workspace::What::Symlink { target } => What::Link(CString::new(target)?),
-            };
-            Ok(Item { path: CString::new(opened.path.as_str())?, what })
-        }))
+impl Control for Reins {
+    fn pause(&self) -> Result<(), Failed> {
+        self.act(Handle::pause)
     }
+
+    fn resume(&self) -> Result<(), Failed> {
+        self.act(Handle::resume)
+    }
+
+    fn destroy(&self) -> Result<(), Failed> {
+        self.act(|run| {
+            run.cancel();
+            Ok(())
+        })
+    }
+}
+
+impl Engine {
+    /// Only who holds the permit gets here, and only once.
+    pub(crate) fn carry_out(
+        &self,
+        permit: Permit<'_>,
+        ready: Ready<'_>,
+        attached: &mut Attached<'_>,
+        reins: &Reins,
+    ) -> Done {
+        let call = permit.call();
+        match ready.work {
+            Work::Here(tool) => here(call, tool),
+            Work::InSandbox { tool, job } => self.in_a_sandbox(tool, *job, attached, reins),
+        }
+    }
+
+    fn in_a_sandbox(
+        &self,
+        tool: &dyn SandboxedTool,
+        job: Job,
+        attached: &mut Attached<'_>,
+        reins: &Reins,
+    ) -> Done {
+        match self.run(job, attached, reins) {
+            Ok(outcome) => {
+                let done = Done::of(tool.answer(&ran_of(&outcome)));
+                // A run that ended badly is told so, with what it printed.
+                let is_fine = outcome.status == Status::Success;
+                let status = if is_fine { done.status } else { outcome.status };
+                Done { status, run: Some(Box::new(outcome)), ..done }
+            }
+            Err(refusal) => Done::failed(refusal.into()),
+        }
+    }
+
+    fn run(
+        &self,
+        job: Job,
+        attached: &mut Attached<'_>,
+        reins: &Reins,
+    ) -> Result<Outcome, Refusal> {
+        let running = self.sandbox()?.start(job)?;
+        *reins.run() = Some(running.handle());
+        if let Some(started) = attached.started.take() {
+            started(running.handle());
+        }
+        let mut unheard = Unheard;
+        let sink: &mut dyn Sink = match attached.sink.as_deref_mut() {
+            Some(sink) => sink,
+            None => &mut unheard,
+        };
+        running.wait(sink, attached.outputs)
+    }
+}
+
+pub(crate) fn here(call: &Call, tool: Here<'_>) -> Done {
+    let args = call.args().clone();
+    Done::of(match tool {
+        Here::Pure(tool) => tool.call(args),
+        Here::Tree(tool, root) => tool.call(root, args, Deadline::after(call.timeout().duration())),
+    })
 }
 
 /// What a call prints is in its result.
@@ -117,101 +121,30 @@ impl Sink for Unheard {
     fn stderr(&mut self, _: &[u8]) {}
 }
 
-fn resolve(host: &Host, program: &Program) -> Result<(Command, Option<Input>), Problem> {
-    let of_language =
-        |error: lang::Error| Problem::new(error.to_string(), error.why(), error.fix());
-    match program {
-        Program::Command(words) => {
-            let mut words = words.iter().map(OsString::from);
-            let name = words.next().unwrap_or_default();
-            let rest: Vec<OsString> = words.collect();
-            Ok((lang::command(host, &name, &rest).map_err(of_language)?, None))
-        }
-        Program::Code { language, code } => {
-            let language: Language = language.parse().map_err(of_language)?;
-            let name = OsStr::new(language.main_file());
-            let command = lang::script(host, language, name, &[]).map_err(of_language)?;
-            Ok((command, Some(Input { name: name.into(), file: in_memory(code.as_bytes())? })))
-        }
-    }
-}
-
-fn in_memory(bytes: &[u8]) -> Result<File, Problem> {
-    let made = rustix::fs::memfd_create("argument", MemfdFlags::CLOEXEC).map_err(io::Error::from);
-    let filled = made.and_then(|memory| {
-        let mut file = File::from(memory);
-        file.write_all(bytes)?;
-        file.rewind()?;
-        Ok(file)
-    });
-    filled.map_err(|error| {
-        Problem::new(
-            "an argument could not be kept in memory",
-            error.to_string(),
-            "free some memory",
-        )
-    })
-}
-
-fn done(answer: Result<Value, ToolError>) -> Done {
-    match answer {
-        Ok(value) => {
-            Done { status: Status::Success, value: Some(value), problem: None, sandbox: None }
-        }
-        Err(error) => failed(Status::Failure, error.into()),
-    }
-}
-
 impl Done {
-    /// A run that ended badly is told so, with what it printed.
-    fn or(self, status: Status) -> Done {
-        Done { status: if status == Status::Success { self.status } else { status }, ..self }
+    fn of(answer: Result<Value, ToolError>) -> Done {
+        match answer {
+            Ok(value) => Done::value(value),
+            Err(error) => Done::failed(Problem::from(error)),
+        }
     }
 }
 
 fn ran_of(outcome: &Outcome) -> Ran {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (exit_code, signal) = match outcome.exit {
+        Some(Exit::Code(code)) => (Some(code.into()), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal.into())),
+        None => (None, None),
+    };
     Ran {
         status: outcome.status,
-        exit_code: match outcome.exit {
-            Some(Exit::Code(code)) => Some(code.into()),
-            _ => None,
-        },
-        signal: match outcome.exit {
-            Some(Exit::Signal(signal)) => Some(signal.into()),
-            _ => None,
-        },
+        exit_code,
+        signal,
         stdout: text(&outcome.stdout.bytes),
         stderr: text(&outcome.stderr.bytes),
         truncated: outcome.stdout.truncated || outcome.stderr.truncated,
         artifacts: outcome.artifacts.clone(),
         changes: None,
     }
-}
-
-fn of_refusal(refusal: &Refusal) -> Problem {
-    Problem::new(
-        "it was not run",
-        refusal.to_string(),
-        "`hotcell doctor` says what this host allows",
-    )
-}
-
-/// Until changesets are judged and applied path by path, a run whose point they are is not begun.
-fn no_changes() -> Problem {
-    let why = "what a run changed cannot be brought back into the workspace yet";
-    Problem::new("it was not run", why, "use `code_execute`, whose files are in its answer")
-}
-
-fn no_workspace() -> Problem {
-    let why = "no directory was given for tools to read";
-    Problem::new("there is no workspace", why, "give one with `--workspace DIR`")
-}
-
-fn nobody(call: &Call) -> Done {
-    let what = format!("nobody carries out `{}`", call.name());
-    failed(
-        Status::Error,
-        Problem::new(what, "it is registered without a part that does it", "report it"),
-    )
 }

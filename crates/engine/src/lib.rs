@@ -19,13 +19,19 @@
 //! Every request gets exactly one answer. A call that can change something is on the disk before it
 //! happens; one that cannot be recorded does not happen.
 
+mod attached;
+mod batch;
 mod engine;
 mod guard;
 mod hands;
 mod path;
+mod prepare;
 mod reply;
+mod story;
 #[cfg(test)]
 mod tests;
 
+pub use attached::{Attached, Attachment, Input};
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
-pub use reply::{Problem, Reply};
+pub use hotcell_tools::run;
+pub use reply::{Problem, ProblemKind, Reply};

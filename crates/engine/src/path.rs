@@ -1,18 +1,23 @@
 //! The path: from a request to its one reply. Read [`Engine::call`] from top to bottom.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hotcell_policy::{Facts, Permit, Verdict, judge};
-use hotcell_record::{AppendError, Draft, Durability, Kind, Payload, now};
+use hotcell_record::{Draft, Durability, Intent, Kind, now};
 use hotcell_request::{Call, Request};
-use hotcell_schedule::{Control, Failed, Priority, Turn, Want};
-use hotcell_types::{CallId, Caller, Decision, Effect, Name, Status};
+use hotcell_schedule::{Priority, Turn, Want};
+use hotcell_types::{CallId, Caller, Decision, Effect, Name, Outcome, Status};
 use serde_json::Value;
 
+use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::rate::Rate;
-use crate::reply::{Problem, Reply};
+use crate::hands::{Reins, here};
+use crate::prepare::{Ready, Work};
+use crate::reply::{Problem, ProblemKind, Reply};
+use crate::story::{Story, tool_of};
 
 /// What a tool gave back, before anybody else looks at it.
 #[derive(Debug)]
@@ -21,253 +26,266 @@ pub(crate) struct Done {
     pub(crate) value: Option<Value>,
     pub(crate) problem: Option<Problem>,
     /// The run, where there was one.
-    pub(crate) sandbox: Option<String>,
+    pub(crate) run: Option<Box<Outcome>>,
+}
+
+impl Done {
+    pub(crate) fn value(value: Value) -> Done {
+        Done { status: Status::Success, value: Some(value), problem: None, run: None }
+    }
+
+    pub(crate) fn failed(problem: Problem) -> Done {
+        Done { status: problem.status(), value: None, problem: Some(problem), run: None }
+    }
 }
 
 impl Engine {
     /// Carries out one call, or says why not. Exactly one reply, whatever happens.
-    pub(crate) fn call(&self, caller: &Caller, request: Request) -> Reply {
-        let id = new_id();
+    pub(crate) fn call(
+        &self,
+        id: CallId,
+        caller: &Caller,
+        request: Request,
+        attached: Attached<'_>,
+    ) -> Reply {
         let call = match Call::new(request, caller.clone(), id, &self.registry) {
             Ok(call) => call,
             Err(error) => return Reply::invalid(id, &error),
         };
         let facts = Facts { now: now(), mode: None, state: None };
         match judge(&self.policy, &call, &facts) {
-            Verdict::Allow(permit) => self.permitted(permit, &facts),
+            Verdict::Allow(permit) => self.permitted(permit, &facts, attached),
             Verdict::Review(account) => {
                 let what = format!("`{}` waits for somebody to agree", call.name());
                 let reply = Reply::refused(id, Status::Review, what, &account);
-                self.recorded_refusal(&call, &facts, Kind::Review, Decision::Review, reply)
+                let story = Story::new(&call, &facts, &account);
+                self.recorded(story.refusal(Kind::Review, Decision::Review, reply.status), reply)
             }
             Verdict::Deny(account) => {
                 let what = format!("the policy does not allow `{}`", call.name());
                 let reply = Reply::refused(id, Status::Blocked, what, &account);
-                self.recorded_refusal(&call, &facts, Kind::Denied, Decision::Deny, reply)
+                let story = Story::new(&call, &facts, &account);
+                self.recorded(story.refusal(Kind::Denied, Decision::Deny, reply.status), reply)
             }
         }
     }
 
     /// Everything that a verdict of allow leads to.
-    fn permitted(&self, permit: Permit<'_>, facts: &Facts) -> Reply {
+    fn permitted(&self, permit: Permit<'_>, facts: &Facts, mut attached: Attached<'_>) -> Reply {
         let call = permit.call();
-        let (id, begun) = (call.id(), Instant::now());
-        if let Err(reply) = self.within_its_rate(call, begun) {
-            return reply;
+        let story = Story::new(call, facts, permit.account());
+        if let Err(problem) = self.within_its_rate(call, story.begun()) {
+            return self.noted(call, &story, Done::failed(problem));
         }
-        if let Some(value) = self.cached(call, begun) {
-            let done =
-                Done { status: Status::Success, value: Some(value), problem: None, sandbox: None };
-            self.note(call, facts, &permit, &done, begun);
-            return Reply { cached: true, ..reply_of(id, done, &permit) };
+        if let Some(value) = self.cached(call, story.begun()) {
+            return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
         }
-        let trial = match self.breakers.pass(&breaker_of(call), begun) {
+        let trial = match self.breakers.pass(&tool_of(call), story.begun()) {
             Ok(trial) => trial,
             Err(open) => return left_alone(call, open.retry_after),
         };
-        let rules = permit.account().rules();
+        let ready = match self.prepare(call, &mut attached) {
+            Ok(ready) => ready,
+            Err(problem) => return self.noted(call, &story, Done::failed(problem)),
+        };
         let reply = if call.effects().can_change_something() {
-            self.with_intent(permit, facts, begun)
+            self.with_intent(permit, &story, ready, attached)
         } else {
-            let done = self.in_turn(&permit);
-            self.note(call, facts, &permit, &done, begun);
-            reply_of(id, done, &permit)
+            let done = self.tried(permit, ready, attached);
+            self.noted(call, &story, done)
         };
         // What the caller's own arguments lead to says nothing about the tool.
         trial.tell(reply.status != Status::Error, Instant::now());
         if reply.status == Status::Success {
             self.keep(call, reply.value.as_ref(), Instant::now());
         }
-        Reply { rules, ..reply }
+        reply
     }
 
     /// On the disk before it happens; what cannot be recorded does not happen.
-    fn with_intent(&self, permit: Permit<'_>, facts: &Facts, begun: Instant) -> Reply {
+    fn with_intent(
+        &self,
+        permit: Permit<'_>,
+        story: &Story<'_>,
+        ready: Ready<'_>,
+        attached: Attached<'_>,
+    ) -> Reply {
         let call = permit.call();
-        let mut draft = draft_of(call, facts, Kind::Intent);
-        draft.decision = Some(Decision::Allow);
-        draft.rules = permit.account().rules();
-        draft.reason = Some(permit.account().reason());
-        let intent = match self.record.begin(draft) {
+        let intent = match self.begin(story.intent(), &ready) {
             Ok(intent) => intent,
-            Err(error) => return not_recorded(call, &error),
+            Err(problem) => return Reply::failed(call.id(), problem),
         };
         let claim = self.claims.take(written_paths(call));
-        let done = self.in_turn(&permit);
+        let done = self.in_turn(permit, ready, attached);
         drop(claim);
-        let outcome = outcome_of(call, &done, begun, Kind::Outcome);
-        let reply = reply_of(call.id(), done, &permit);
-        match intent.finish(outcome) {
-            Ok(_) => reply,
-            Err(error) => not_recorded(call, &error),
+        match intent.finish(story.outcome(&done)) {
+            Ok(_) => reply_of(call, story, done),
+            Err(error) => Reply::failed(call.id(), not_recorded(&error)),
         }
+    }
+
+    /// Records the intent. The first sandbox of a process comes up meanwhile: nothing of the call runs
+    /// before both are there.
+    fn begin(&self, intent: Draft, ready: &Ready<'_>) -> Result<Intent, Problem> {
+        let record = || -> Result<Intent, Problem> {
+            self.recording()?.begin(intent).map_err(|error| not_recorded(&error))
+        };
+        let Some(job) = ready.job().filter(|_| self.is_cold()) else { return record() };
+        thread::scope(|scope| {
+            let recording = scope.spawn(record);
+            // If it fails, so will the start, and that is told.
+            self.sandbox().and_then(|sandbox| sandbox.warm(job)).ok();
+            recording.join().unwrap_or_else(|_| Err(panicked()))
+        })
+    }
+
+    /// What changes nothing is tried again, as often as its tool says, within its time.
+    fn tried(&self, permit: Permit<'_>, ready: Ready<'_>, attached: Attached<'_>) -> Done {
+        let call = permit.call();
+        let deadline = Instant::now() + call.timeout().duration();
+        let Work::Here(tool) = ready.work else { return self.in_turn(permit, ready, attached) };
+        let mut done = self.in_turn(permit, ready, attached);
+        for attempt in 0..call.tool().tool().retries {
+            let pause = RETRY_FIRST * 2_u32.pow(attempt.into());
+            let is_over = done.status == Status::Success || Instant::now() + pause >= deadline;
+            if is_over || done.status == Status::Invalid {
+                break;
+            }
+            thread::sleep(pause);
+            done = checked(call, here(call, tool));
+        }
+        done
     }
 
     /// Waits for a turn, and does it.
-    fn in_turn(&self, permit: &Permit<'_>) -> Done {
+    fn in_turn(&self, permit: Permit<'_>, ready: Ready<'_>, mut attached: Attached<'_>) -> Done {
         let call = permit.call();
-        let turn = match self.turn(call) {
-            Ok(turn) => turn,
-            Err(problem) => return failed(Status::Error, problem),
+        let crowd = call.tool().tool().concurrency;
+        let Some(_place) = self.crowds.enter(&tool_of(call), crowd, call.timeout().duration())
+        else {
+            let why = "as many calls of it as it allows are going on";
+            return Done::failed(busy(why.into(), "try again later"));
         };
-        let done = self.checked(call, self.carry_out(permit));
-        match turn.finish(done.status == Status::Success) {
-            Ok(()) => done,
-            Err(why) => failed(
-                Status::Cancelled,
-                Problem::new("it was ended", why.to_string(), "ask again"),
-            ),
+        let reins = Arc::new(Reins::default());
+        let turn = match self.turn(call, &ready, &reins) {
+            Ok(turn) => turn,
+            Err(problem) => return Done::failed(problem),
+        };
+        let done = checked(call, self.carry_out(permit, ready, &mut attached, &reins));
+        match turn.map(|turn| turn.finish(done.status == Status::Success)) {
+            None | Some(Ok(())) => done,
+            Some(Err(why)) => {
+                let problem = Problem::new("it was ended", why.to_string(), "ask again");
+                Done { status: Status::Cancelled, problem: Some(problem), ..done }
+            }
         }
     }
 
-    fn turn(&self, call: &Call) -> Result<Turn, Problem> {
-        let limits = call.limits();
+    /// What runs in this process and waits for nobody needs no turn.
+    fn turn(
+        &self,
+        call: &Call,
+        ready: &Ready<'_>,
+        reins: &Arc<Reins>,
+    ) -> Result<Option<Turn>, Problem> {
+        if ready.job().is_none() && call.after().is_empty() {
+            return Ok(None);
+        }
         let want = Want {
             id: call.id(),
             tenant: call.caller().tenant.clone(),
             priority: Priority::try_from(call.priority().get()).unwrap_or(Priority::USUAL),
             template: template_of(call),
-            memory: limits.memory,
-            expected: call.timeout().duration(),
+            // Who asks for more than there is runs alone.
+            memory: ready.limits.memory.min(self.memory),
+            expected: ready.limits.timeout.duration(),
             after: call.after().to_vec(),
-            patience: call.timeout().duration(),
+            patience: ready.limits.timeout.duration(),
         };
-        let busy = |why: String, fix: &str| Problem::new("there is no room for it now", why, fix);
-        let waiting = self.scheduler.request(want, Arc::new(Unstoppable));
+        let waiting = self.scheduler.request(want, Arc::clone(reins) as _);
         let waiting = waiting.map_err(|refused| busy(refused.to_string(), "try again later"))?;
-        waiting.wait().map_err(|why| busy(why.to_string(), "ask again"))
-    }
-
-    /// A result that the tool's own schema forbids does not leave.
-    fn checked(&self, call: &Call, done: Done) -> Done {
-        let Some(value) = &done.value else { return done };
-        match call.tool().output().validate(value) {
-            Ok(()) => done,
-            Err(faults) => {
-                let why = faults.first().map(ToString::to_string).unwrap_or_default();
-                let what = format!("`{}` gave back what it must not", call.name());
-                let problem = Problem::new(what, why, "report it to the tool's author");
-                failed(Status::Invalid, problem)
-            }
-        }
+        waiting.wait().map(Some).map_err(|why| busy(why.to_string(), "ask again"))
     }
 
     /// A refusal is on the disk before it is told.
-    fn recorded_refusal(
-        &self,
-        call: &Call,
-        facts: &Facts,
-        kind: Kind,
-        decision: Decision,
-        reply: Reply,
-    ) -> Reply {
-        let mut draft = draft_of(call, facts, kind);
-        draft.decision = Some(decision);
-        draft.rules = reply.rules.clone();
-        draft.reason = reply.problems.first().map(|problem| problem.why.clone());
-        draft.status = Some(reply.status);
-        match self.record.append(draft, Durability::Synced) {
+    fn recorded(&self, draft: Draft, reply: Reply) -> Reply {
+        let recorded = self.recording().and_then(|record| {
+            record.append(draft, Durability::Synced).map_err(|error| not_recorded(&error))
+        });
+        match recorded {
             Ok(_) => reply,
-            Err(error) => not_recorded(call, &error),
+            Err(problem) => Reply::failed(reply.id, problem),
         }
     }
 
-    /// A call that changes nothing is one event, written with the next ones. A crash may lose it.
-    fn note(&self, call: &Call, facts: &Facts, permit: &Permit<'_>, done: &Done, begun: Instant) {
-        let mut draft = outcome_of(call, done, begun, Kind::Called);
-        draft.time = facts.now;
-        draft.input = input_of(call);
-        draft.decision = Some(Decision::Allow);
-        draft.rules = permit.account().rules();
-        // Nothing has happened that the record would have to know of.
-        self.record.append_later(draft).ok();
+    /// A call that changed nothing is one event, written with the next ones. A crash may lose it.
+    fn noted(&self, call: &Call, story: &Story<'_>, done: Done) -> Reply {
+        if let Ok(record) = self.recording() {
+            // Nothing has happened that the record would have to know of.
+            record.append_later(story.called(&done)).ok();
+        }
+        reply_of(call, story, done)
     }
 
-    fn within_its_rate(&self, call: &Call, now: Instant) -> Result<(), Reply> {
+    fn within_its_rate(&self, call: &Call, now: Instant) -> Result<(), Problem> {
         let Some(rate) = call.tool().tool().rate else { return Ok(()) };
         let rate = Rate { count: rate.count.get(), per: rate.per.duration() };
-        let (tenant, tool) = (call.caller().tenant.as_str(), call.name().to_string());
-        self.rates.take(tenant, &tool, rate, now).map_err(|wait| {
+        let tenant = call.caller().tenant.as_str();
+        self.rates.take(tenant, &tool_of(call), rate, now).map_err(|wait| {
             let why = format!("it may be called {} times in {:?}", rate.count, rate.per);
             let fix = format!("try again in {:.1}s", wait.as_secs_f64());
-            Reply::problem(call.id(), Status::Error, Problem::new("too many calls", why, fix))
+            Problem::new("too many calls", why, fix).of(ProblemKind::Busy)
         })
     }
 }
 
-/// Its time and place among all calls.
-fn new_id() -> CallId {
-    let mut chance = [0; 10];
-    // Without chance there is still the time; two in one nanosecond would be refused by the record.
-    rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();
-    CallId::new(u64::try_from(now() / 1_000_000).unwrap_or(0), chance)
-}
+/// How long to wait before a first second try; then twice as long each time.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
 
-fn draft_of(call: &Call, facts: &Facts, kind: Kind) -> Draft {
-    let mut draft = Draft::new(kind, call.caller().clone(), facts.now);
-    draft.call = Some(call.id());
-    draft.parent = call.parent();
-    draft.operation = Some(call.operation().to_string());
-    draft.tool = Some(breaker_of(call));
-    draft.mode = facts.mode.clone();
-    draft.state = facts.state.clone();
-    draft.input = input_of(call);
-    draft.request = call.key().map(|key| key.as_str().to_owned());
-    draft
-}
-
-fn input_of(call: &Call) -> Option<Payload> {
-    let content = hotcell_request::canonical::bytes(&call.redacted_args());
-    Some(Payload { media: "application/json".into(), content })
-}
-
-fn outcome_of(call: &Call, done: &Done, begun: Instant, kind: Kind) -> Draft {
-    let mut draft = Draft::new(kind, call.caller().clone(), now());
-    draft.call = Some(call.id());
-    draft.parent = call.parent();
-    draft.operation = Some(call.operation().to_string());
-    draft.tool = Some(breaker_of(call));
-    draft.status = Some(done.status);
-    draft.reason =
-        done.problem.as_ref().map(|problem| format!("{}: {}", problem.what, problem.why));
-    draft.duration_ns = Some(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    draft.sandbox = done.sandbox.clone();
-    draft.output = done.value.as_ref().map(|value| Payload {
-        media: "application/json".into(),
-        content: hotcell_request::canonical::bytes(value),
-    });
-    draft
-}
-
-fn reply_of(id: CallId, done: Done, permit: &Permit<'_>) -> Reply {
-    Reply {
-        value: done.value,
-        problems: done.problem.into_iter().collect(),
-        rules: permit.account().rules(),
-        ..Reply::new(id, done.status)
+/// A result that the tool's own schema forbids does not leave.
+fn checked(call: &Call, done: Done) -> Done {
+    let Some(value) = &done.value else { return done };
+    match call.tool().output().validate(value) {
+        Ok(()) => done,
+        Err(faults) => {
+            let why = faults.first().map(ToString::to_string).unwrap_or_default();
+            let what = format!("`{}` gave back what it must not", call.name());
+            let problem = Problem::new(what, why, "report it to the tool's author");
+            Done { run: done.run, ..Done::failed(problem.of(ProblemKind::Invalid)) }
+        }
     }
 }
 
-pub(crate) fn failed(status: Status, problem: Problem) -> Done {
-    Done { status, value: None, problem: Some(problem), sandbox: None }
+fn reply_of(call: &Call, story: &Story<'_>, done: Done) -> Reply {
+    Reply {
+        value: done.value,
+        problems: done.problem.into_iter().collect(),
+        rules: story.rules(),
+        run: done.run,
+        ..Reply::new(call.id(), done.status)
+    }
 }
 
-fn not_recorded(call: &Call, error: &AppendError) -> Reply {
-    let what = format!("`{}` was not carried out, or what became of it is not known", call.name());
+fn not_recorded(error: &dyn std::error::Error) -> Problem {
+    let what = "it was not carried out, or what became of it is not known";
     let fix = "make room for the record, or repair it: `hotcell audit verify`";
-    Reply::problem(call.id(), Status::Error, Problem::new(what, error.to_string(), fix))
+    Problem::new(what, error.to_string(), fix)
 }
 
-fn left_alone(call: &Call, wait: std::time::Duration) -> Reply {
+pub(crate) fn panicked() -> Problem {
+    let why = "a part of hotcell gave up; what it was doing is recorded as unknown";
+    Problem::new("hotcell itself failed", why, "report it")
+}
+
+fn busy(why: String, fix: &str) -> Problem {
+    Problem::new("there is no room for it now", why, fix).of(ProblemKind::Busy)
+}
+
+fn left_alone(call: &Call, wait: Duration) -> Reply {
     let what = format!("`{}` is left alone for a while", call.name());
     let fix = format!("try again in {:.0}s", wait.as_secs_f64().ceil());
     let problem = Problem::new(what, "it failed several times in a row", fix);
-    Reply::problem(call.id(), Status::CircuitOpen, problem)
-}
-
-/// `name@version`.
-fn breaker_of(call: &Call) -> String {
-    format!("{}@{}", call.name(), call.version())
+    Reply { status: Status::CircuitOpen, ..Reply::failed(call.id(), problem.of(ProblemKind::Busy)) }
 }
 
 fn template_of(call: &Call) -> Name {
@@ -281,21 +299,4 @@ fn written_paths(call: &Call) -> Vec<String> {
     }
     let paths: Vec<String> = call.paths().into_iter().map(str::to_owned).collect();
     if paths.is_empty() { vec![String::new()] } else { paths }
-}
-
-/// Of a job that runs to its end once it has begun.
-struct Unstoppable;
-
-impl Control for Unstoppable {
-    fn pause(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn resume(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn destroy(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
 }

@@ -2,7 +2,8 @@
 
 use hotcell_policy::Account;
 use hotcell_request::{CallError, Fault, ToolError};
-use hotcell_types::{CallId, Status};
+use hotcell_sandbox::{Refusal, cause, lang};
+use hotcell_types::{CallId, Outcome, Status};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,11 +24,15 @@ pub struct Reply {
     /// It was there already.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// What became of the run, where there was one. Its value says the same in the tool's own words.
+    #[serde(skip)]
+    pub run: Option<Box<Outcome>>,
 }
 
 /// What, why, fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
+    pub kind: ProblemKind,
     /// Where in the request, as a JSON pointer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub at: String,
@@ -36,19 +41,60 @@ pub struct Problem {
     pub fix: String,
 }
 
+/// What sort of thing went wrong, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// Something in the request.
+    Invalid,
+    /// No such file, command or interpreter.
+    NotFound,
+    /// A program that is there and cannot be executed.
+    NotRunnable,
+    /// The policy.
+    Blocked,
+    /// The host cannot give what is required.
+    Refused,
+    /// There is no room for it now.
+    Busy,
+    /// The tool itself.
+    Failed,
+    /// hotcell, or what it stands on.
+    Error,
+}
+
 impl Problem {
+    /// One of ours, unless [`of`](Problem::of) says otherwise.
     pub(crate) fn new(
         what: impl Into<String>,
         why: impl Into<String>,
         fix: impl Into<String>,
     ) -> Problem {
-        Problem { at: String::new(), what: what.into(), why: why.into(), fix: fix.into() }
+        let (kind, at) = (ProblemKind::Error, String::new());
+        Problem { kind, at, what: what.into(), why: why.into(), fix: fix.into() }
+    }
+
+    pub(crate) fn of(self, kind: ProblemKind) -> Problem {
+        Problem { kind, ..self }
+    }
+
+    /// How a call ends that comes no further because of it.
+    pub(crate) fn status(&self) -> Status {
+        match self.kind {
+            ProblemKind::Invalid | ProblemKind::NotFound | ProblemKind::NotRunnable => {
+                Status::Invalid
+            }
+            ProblemKind::Blocked => Status::Blocked,
+            ProblemKind::Failed => Status::Failure,
+            ProblemKind::Refused | ProblemKind::Busy | ProblemKind::Error => Status::Error,
+        }
     }
 }
 
 impl From<&Fault> for Problem {
     fn from(fault: &Fault) -> Problem {
         Problem {
+            kind: ProblemKind::Invalid,
             at: fault.at().into(),
             what: fault.what().into(),
             why: fault.why().into(),
@@ -59,17 +105,71 @@ impl From<&Fault> for Problem {
 
 impl From<ToolError> for Problem {
     fn from(error: ToolError) -> Problem {
-        Problem::new(error.what, error.why, error.fix)
+        Problem::new(error.what, error.why, error.fix).of(ProblemKind::Failed)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        match refusal {
+            Refusal::Level { given, minimum, why, fix } => {
+                let what = format!(
+                    "this host gives level `{given}`, and `{minimum}` is the lowest accepted"
+                );
+                Problem::new(what, why, fix).of(ProblemKind::Refused)
+            }
+            Refusal::Layer { layer, why, fix } => {
+                let what = format!("layer `{layer}` could not be set up");
+                Problem::new(what, why, fix).of(ProblemKind::Refused)
+            }
+            Refusal::Invalid { what, why, fix } => {
+                Problem::new(what, why, fix).of(ProblemKind::Invalid)
+            }
+            Refusal::NotRunnable { program, why } => {
+                let what = format!("`{program}` cannot be executed");
+                Problem::new(what, why, "").of(ProblemKind::NotRunnable)
+            }
+            Refusal::Busy { running } => {
+                let why = format!("{running} are running, as many as there can be");
+                let fix = "try again when one of them has ended";
+                Problem::new("no room for another run", why, fix).of(ProblemKind::Refused)
+            }
+            Refusal::Internal { doing, source } => {
+                Problem::new(format!("{doing} failed"), cause(&source), "")
+            }
+        }
+    }
+}
+
+impl From<lang::Error> for Problem {
+    fn from(error: lang::Error) -> Problem {
+        let kind = match error {
+            lang::Error::UnknownLanguage { .. } => ProblemKind::Invalid,
+            lang::Error::NoInterpreter { .. } | lang::Error::NoCommand { .. } => {
+                ProblemKind::NotFound
+            }
+            lang::Error::NotRunnable { .. } => ProblemKind::NotRunnable,
+        };
+        Problem::new(error.to_string(), error.why(), error.fix()).of(kind)
     }
 }
 
 impl Reply {
     pub(crate) fn new(id: CallId, status: Status) -> Reply {
-        Reply { id, status, value: None, problems: Vec::new(), rules: Vec::new(), cached: false }
+        Reply {
+            id,
+            status,
+            value: None,
+            problems: Vec::new(),
+            rules: Vec::new(),
+            cached: false,
+            run: None,
+        }
     }
 
-    pub(crate) fn problem(id: CallId, status: Status, problem: Problem) -> Reply {
-        Reply { problems: vec![problem], ..Reply::new(id, status) }
+    /// Nothing came of it.
+    pub(crate) fn failed(id: CallId, problem: Problem) -> Reply {
+        Reply { problems: vec![problem.clone()], ..Reply::new(id, problem.status()) }
     }
 
     pub(crate) fn invalid(id: CallId, error: &CallError) -> Reply {
@@ -79,7 +179,7 @@ impl Reply {
 
     pub(crate) fn refused(id: CallId, status: Status, what: String, account: &Account) -> Reply {
         let fix = "ask for something that is allowed, or have the policy changed";
-        let problem = Problem::new(what, account.reason(), fix);
-        Reply { rules: account.rules(), ..Reply::problem(id, status, problem) }
+        let problem = Problem::new(what, account.reason(), fix).of(ProblemKind::Blocked);
+        Reply { rules: account.rules(), problems: vec![problem], ..Reply::new(id, status) }
     }
 }

@@ -51,7 +51,7 @@ fn a_pure_call_is_answered_and_noted() {
     let reply = world.call("add", json!({"a": 1, "b": 2}));
     assert_eq!((reply.status, reply.value.clone()), (Status::Success, Some(json!(3))), "{reply:?}");
     assert_eq!(reply.rules, ["pure-tools"]);
-    world.engine.record().checkpoint().unwrap();
+    world.engine.record().unwrap().checkpoint().unwrap();
     assert_eq!(world.kinds_of(&reply), [Kind::Called]);
 }
 
@@ -111,7 +111,7 @@ fn a_batch_has_a_reply_for_each_in_order() {
 #[test]
 fn what_cannot_be_recorded_does_not_happen() {
     let world = World::new();
-    world.engine.record().clone().close().unwrap();
+    world.engine.record().unwrap().clone().close().unwrap();
     let reply = world.call("code_execute", json!({"language": "shell", "code": "echo ran"}));
     assert_eq!(reply.status, Status::Error, "{reply:?}");
     assert!(reply.value.is_none(), "{reply:?}");

@@ -28,7 +28,7 @@ use std::fmt;
 use hotcell_request::{Fault, Tool, TypedTool};
 
 pub use absent::Absent;
-pub use sandboxed::{Plan, Program, Ran, SandboxedTool};
+pub use sandboxed::{Attached, Plan, Program, Ran, SandboxedTool, Source, run};
 pub use tree::{Deadline, TreeTool};
 
 /// A tool, by the way it is carried out.

@@ -3,12 +3,15 @@
 
 mod code;
 mod git;
+pub mod run;
 mod write;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 use hotcell_request::{Fault, Spec, Tool, ToolError};
-use hotcell_types::{Artifact, Status};
+use hotcell_types::{Artifact, Limits, Profile, Status};
 use hotcell_workspace::{Change, ChangeKind, Changeset};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,6 +21,7 @@ use serde_json::Value;
 use crate::BuiltIn;
 use crate::path::NotUsed;
 use crate::spec::{Shown, read, tool_of, written};
+use run::Content;
 
 /// A tool that is carried out by a program.
 pub trait SandboxedTool: Send + Sync {
@@ -35,12 +39,18 @@ pub trait SandboxedTool: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub program: Program,
-    /// Standard input; without it, it is empty.
-    pub stdin: Option<String>,
+    /// Standard input.
+    pub stdin: Source,
     /// Variables on top of those that every run has.
-    pub env: BTreeMap<String, String>,
+    pub env: BTreeMap<OsString, OsString>,
     /// Files for the working directory, by their paths in it.
     pub files: BTreeMap<String, String>,
+    /// Files for the working directory whose contents come along with the call.
+    pub attached: Vec<Attached>,
+    /// Limits in place of those of the tool.
+    pub limits: Option<Limits>,
+    /// The seccomp profile in place of that of the tool's template.
+    pub profile: Option<Profile>,
     /// Whether the working directory is a copy of the workspace. Otherwise it is empty.
     pub working_copy: bool,
     /// Whether what was changed in the copy is to be applied to the workspace, each path judged.
@@ -51,8 +61,44 @@ pub struct Plan {
 pub enum Program {
     /// For the interpreter of a language: `python`, `javascript` or `shell`.
     Code { language: String, code: String },
+    /// A file of the working directory, for the interpreter of its language.
+    Script { name: OsString, language: String, arguments: Vec<OsString> },
     /// `argv`, with a name that is looked up on the sandbox's path.
-    Command(Vec<String>),
+    Command(Vec<OsString>),
+}
+
+impl Program {
+    fn command(words: impl IntoIterator<Item = String>) -> Program {
+        Program::Command(words.into_iter().map(OsString::from).collect())
+    }
+}
+
+/// A file that comes along with the call: a name in the working directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    pub name: OsString,
+    pub content: Content,
+}
+
+/// Where standard input comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Empty,
+    Text(String),
+    /// It comes along with the call.
+    Attached(Content),
+    /// So it does, while the program reads.
+    Live,
+}
+
+impl From<Option<String>> for Source {
+    fn from(text: Option<String>) -> Source {
+        text.map_or(Source::Empty, Source::Text)
+    }
+}
+
+fn variables(env: BTreeMap<String, String>) -> BTreeMap<OsString, OsString> {
+    env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 /// What became of it.
@@ -76,9 +122,12 @@ impl Plan {
     fn new(program: Program) -> Plan {
         Plan {
             program,
-            stdin: None,
+            stdin: Source::Empty,
             env: BTreeMap::new(),
             files: BTreeMap::new(),
+            attached: Vec::new(),
+            limits: None,
+            profile: None,
             working_copy: false,
             brings_changes: false,
         }
@@ -91,7 +140,7 @@ impl Plan {
 }
 
 pub(crate) fn tools() -> Vec<BuiltIn> {
-    [code::tools(), write::tools(), git::tools()].into_iter().flatten().collect()
+    [code::tools(), run::tools(), write::tools(), git::tools()].into_iter().flatten().collect()
 }
 
 /// A way from arguments to a plan, and from what became of it to an answer.
@@ -142,19 +191,23 @@ const ARGUMENTS_MOST: usize = 1 << 20;
 
 /// Refuses what a kernel would refuse, in words for whoever called.
 fn check(plan: &Plan) -> Result<(), ToolError> {
-    let argv: &[String] = match &plan.program {
+    let argv: &[OsString] = match &plan.program {
         Program::Command(argv) => argv,
+        Program::Script { arguments, .. } => arguments,
         Program::Code { .. } => &[],
     };
-    if argv.first().is_some_and(String::is_empty) {
+    let is_command = matches!(plan.program, Program::Command(_));
+    if is_command && argv.first().is_some_and(|name| name.is_empty()) {
         let why = "the name of the program is empty";
         return Err(ToolError::new("nothing was run", why, "name a program first"));
     }
-    let arguments = argv.iter().map(|text| (text.len(), text.contains('\0')));
+    let has_nul = |text: &OsString| text.as_bytes().contains(&0);
+    let arguments = argv.iter().map(|text| (text.len(), has_nul(text)));
     // One text to the kernel, as `name=value`.
-    let variables = plan.env.iter().map(|(name, value)| {
-        (name.len() + 1 + value.len(), name.contains('\0') || value.contains('\0'))
-    });
+    let variables = plan
+        .env
+        .iter()
+        .map(|(name, value)| (name.len() + 1 + value.len(), has_nul(name) || has_nul(value)));
     let mut total = 0;
     for (length, has_nul) in arguments.chain(variables) {
         total += length;

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hotcell_sandbox::{Input, cause};
+use hotcell_engine::Attachment;
+use hotcell_sandbox::cause;
 use hotcell_types::Bytes;
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use rustix::fs::OFlags;
 
 use crate::problem::Problem;
 
@@ -103,67 +104,52 @@ pub(super) fn name_of(path: &Path) -> Result<OsString, Problem> {
     Ok(name.into())
 }
 
-/// Opens all inputs, the script first, and checks that they go together.
+/// The content of a file as it is now.
+pub(super) fn attach(path: &Path, file: File) -> Result<Attachment, Problem> {
+    let read = Attachment::of_file(name_of(path)?, file);
+    read.map_err(|error| Unusable::failed(path, &error).invalid())
+}
+
+/// Reads all inputs, the script first, and checks that they go together.
 pub(super) fn open(
-    script: Option<Input>,
+    script: Option<Attachment>,
     paths: &[PathBuf],
     disk: Bytes,
-) -> Result<Vec<Input>, Problem> {
+) -> Result<Vec<Attachment>, Problem> {
     if paths.len() > MAX_INPUTS {
         return Err(Problem::invalid(format!("{} inputs are too many", paths.len()))
             .why(format!("the most is {MAX_INPUTS}"))
             .fix("put them into one archive"));
     }
-    let mut inputs: Vec<Input> = script.into_iter().collect();
+    let mut inputs: Vec<Attachment> = script.into_iter().collect();
     for path in paths {
-        let file = open_regular(path).map_err(Unusable::invalid)?;
-        inputs.push(Input { name: name_of(path)?, file });
+        inputs.push(attach(path, open_regular(path).map_err(Unusable::invalid)?)?);
     }
     must_differ(&inputs)?;
     must_fit(&inputs, disk)?;
     Ok(inputs)
 }
 
-fn must_differ(inputs: &[Input]) -> Result<(), Problem> {
+fn must_differ(inputs: &[Attachment]) -> Result<(), Problem> {
     let mut names = BTreeSet::new();
-    match inputs.iter().find(|input| !names.insert(&input.name)) {
+    match inputs.iter().find(|input| !names.insert(input.name())) {
         None => Ok(()),
         Some(input) => {
-            Err(Problem::invalid(format!("two inputs are called `{}`", input.name.display()))
+            Err(Problem::invalid(format!("two inputs are called `{}`", input.name().display()))
                 .why("each file has its own name in the working directory, and so has the code")
                 .fix("rename one of them"))
         }
     }
 }
 
-fn must_fit(inputs: &[Input], disk: Bytes) -> Result<(), Problem> {
-    let mut total: u64 = 0;
-    for input in inputs {
-        let metadata = input.file.metadata().map_err(|e| {
-            Problem::error(format!("`{}` could not be examined", input.name.display()))
-                .why(cause(&e))
-        })?;
-        total = total.saturating_add(metadata.len());
-    }
+fn must_fit(inputs: &[Attachment], disk: Bytes) -> Result<(), Problem> {
+    let total: u64 = inputs.iter().map(|input| input.content().bytes).sum();
     if total <= disk.get() {
         return Ok(());
     }
     Err(Problem::invalid("the inputs do not fit")
         .why(format!("they have {total} bytes, and the limit on disk is {disk}"))
         .fix("raise it with --disk"))
-}
-
-/// Code that has no file, as one that only this process can see.
-pub(super) fn in_memory(code: &[u8]) -> Result<File, Problem> {
-    let make = || {
-        let mut file = File::from(memfd_create("code", MemfdFlags::CLOEXEC)?);
-        file.write_all(code)?;
-        file.rewind()?;
-        Ok(file)
-    };
-    make().map_err(|e: io::Error| {
-        Problem::error("the code could not be kept in memory").why(cause(&e))
-    })
 }
 
 /// hotcell's own standard input, to be passed on.
@@ -236,7 +222,7 @@ mod tests {
 
     fn opened(paths: &[PathBuf], disk: &str) -> Result<Vec<OsString>, String> {
         open(None, paths, disk.parse().unwrap())
-            .map(|inputs| inputs.into_iter().map(|i| i.name).collect())
+            .map(|inputs| inputs.into_iter().map(|i| i.name().clone()).collect())
             .map_err(|problem| problem.text(false))
     }
 

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use hotcell_types::{
-    Artifact, BlockedSyscall, Exit, LayerReport, Level, Limit, Limits, Outcome, Output, Skipped,
-    Status, Timing, Usage,
+    Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
+    Skipped, Status, Timing, Usage,
 };
 use serde::Serialize;
 
@@ -18,6 +18,8 @@ const VERSION: u32 = 1;
 #[derive(Serialize)]
 struct Document<'a> {
     version: u32,
+    /// The call, as `hotcell runs` lists it.
+    id: CallId,
     status: Status,
     error: Option<OwnError<'a>>,
     exit: Option<Exit>,
@@ -50,7 +52,7 @@ struct NothingRun<'a> {
     error: &'a Problem,
 }
 
-pub(super) fn run_document(outcome: &Outcome) -> String {
+pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {
     // Each field by name, so that a new one cannot be forgotten here.
     let Outcome {
         status,
@@ -72,6 +74,7 @@ pub(super) fn run_document(outcome: &Outcome) -> String {
     let error = error.as_deref();
     line(&Document {
         version: VERSION,
+        id,
         status: *status,
         error: error.map(|why| OwnError { what: "hotcell itself failed", why, fix: None }),
         exit: *exit,
@@ -286,7 +289,7 @@ pub(crate) mod tests {
             Timing { stage: Stage::Execute, micros: 2_000_412 },
         ];
         outcome.interpreter = Some("/usr/bin/python3.11".into());
-        in_docs(&run_document(&outcome));
+        in_docs(&run_document("01M7H273SCYEAF25DWQ59F196X".parse().unwrap(), &outcome));
         in_docs(&problem_document(
             &Problem::not_found("there is no file `missing.py`").fix("check the spelling"),
         ));

@@ -1,13 +1,15 @@
 //! What to run: a file, code, standard input or a command.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, cause};
+use hotcell_engine::Attachment;
+use hotcell_engine::run::{Run, Word};
+use hotcell_sandbox::cause;
+use hotcell_sandbox::lang::{self, Language};
 
 use super::{Args, inputs};
 use crate::problem::Problem;
@@ -54,33 +56,59 @@ impl Target {
         matches!(self, Target::Stdin { .. })
     }
 
-    /// The command, and the file that it needs in the working directory.
-    pub(super) fn resolve(
+    /// What the call says of it, and the file that goes along.
+    pub(super) fn describe(
         self,
-        host: &Host,
         lang: Option<Language>,
-    ) -> Result<(Command, Option<Input>), Problem> {
+    ) -> Result<(Run, Option<Attachment>), Problem> {
         match self {
-            Target::Command { name, args } => Ok((lang::command(host, &name, &args)?, None)),
+            Target::Command { name, args } => {
+                let words = std::iter::once(name).chain(args);
+                Ok((Run { command: words.map(Word::new).collect(), ..Run::default() }, None))
+            }
             Target::File { path, args } => {
-                let (input, language) = script(&path, lang)?;
-                Ok((lang::script(host, language, &input.name, &args)?, Some(input)))
+                let (script, language) = script(&path, lang)?;
+                Ok(scripted(script, language, args))
             }
             Target::Code { code, args } => {
-                code_command(host, code.as_bytes(), lang, "the code", &args)
+                let language = language_of(code.as_bytes(), lang, "the code")?;
+                Ok(scripted(main_file(language, code.into_vec()), language, args))
             }
             Target::Stdin { args } => {
                 let code = code_from_stdin()?;
                 if code.is_empty() && lang.is_none() {
                     return Err(nothing_to_run());
                 }
-                code_command(host, &code, lang, "standard input", &args)
+                let language = language_of(&code, lang, "standard input")?;
+                Ok(scripted(main_file(language, code), language, args))
             }
         }
     }
 }
 
-fn script(path: &Path, lang: Option<Language>) -> Result<(Input, Language), Problem> {
+fn scripted(
+    script: Attachment,
+    language: Language,
+    args: Vec<OsString>,
+) -> (Run, Option<Attachment>) {
+    let run = Run {
+        script: Some(Word::new(script.name().clone())),
+        language: Some(language.name().into()),
+        arguments: args.into_iter().map(Word::new).collect(),
+        ..Run::default()
+    };
+    (run, Some(script))
+}
+
+fn main_file(language: Language, code: Vec<u8>) -> Attachment {
+    Attachment::of_bytes(language.main_file(), code)
+}
+
+fn language_of(code: &[u8], lang: Option<Language>, what: &str) -> Result<Language, Problem> {
+    lang.or_else(|| Language::detect(Path::new(""), code)).ok_or_else(|| unknown_language(what))
+}
+
+fn script(path: &Path, lang: Option<Language>) -> Result<(Attachment, Language), Problem> {
     let file = inputs::open_regular(path).map_err(|unusable| unusable.not_run())?;
     let mut head = vec![0; HEAD];
     let read = file.read_at(&mut head, 0).map_err(|e| {
@@ -90,7 +118,7 @@ fn script(path: &Path, lang: Option<Language>) -> Result<(Input, Language), Prob
     must_be_text(path, &head)?;
     let language = lang.or_else(|| Language::detect(path, &head));
     let language = language.ok_or_else(|| unknown_language(&format!("`{}`", path.display())))?;
-    Ok((Input { name: inputs::name_of(path)?, file }, language))
+    Ok((inputs::attach(path, file)?, language))
 }
 
 fn must_be_text(path: &Path, head: &[u8]) -> Result<(), Problem> {
@@ -104,22 +132,6 @@ fn must_be_text(path: &Path, head: &[u8]) -> Result<(), Problem> {
         return Err(binary().why("it contains NUL bytes").fix("give the source, encoded as UTF-8"));
     }
     Ok(())
-}
-
-fn code_command(
-    host: &Host,
-    code: &[u8],
-    lang: Option<Language>,
-    what: &str,
-    args: &[OsString],
-) -> Result<(Command, Option<Input>), Problem> {
-    let language = lang
-        .or_else(|| Language::detect(Path::new(""), code))
-        .ok_or_else(|| unknown_language(what))?;
-    let name = OsStr::new(language.main_file());
-    let command = lang::script(host, language, name, args)?;
-    let file = inputs::in_memory(code)?;
-    Ok((command, Some(Input { name: name.into(), file })))
 }
 
 fn code_from_stdin() -> Result<Vec<u8>, Problem> {

@@ -1,18 +1,13 @@
-//! What a cached result depends on, and calls that go side by side.
+//! What a cached result depends on.
 
 use std::time::Instant;
 
-use hotcell_request::{Cache as Rule, Call, Request, canonical};
-use hotcell_types::Caller;
+use hotcell_request::{Cache as Rule, Call, canonical};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::engine::Engine;
 use crate::guard::cache::Key;
-use crate::reply::Reply;
-
-/// Most calls of a batch that go at one time; the scheduler has its own limits.
-const SIDE_BY_SIDE: usize = 16;
 
 impl Engine {
     /// A result that is still good, of a tool that allows it.
@@ -45,22 +40,5 @@ impl Engine {
             hash.update(part);
         }
         Some(hash.finalize().into())
-    }
-
-    /// Each has its own reply, in the order of the requests.
-    pub(crate) fn batch(&self, caller: &Caller, requests: Vec<Request>) -> Vec<Reply> {
-        let mut replies = Vec::with_capacity(requests.len());
-        let mut requests = requests.into_iter();
-        loop {
-            let part: Vec<Request> = requests.by_ref().take(SIDE_BY_SIDE).collect();
-            if part.is_empty() {
-                return replies;
-            }
-            std::thread::scope(|scope| {
-                let begin = |request| scope.spawn(move || self.call(caller, request));
-                let running: Vec<_> = part.into_iter().map(begin).collect();
-                replies.extend(running.into_iter().filter_map(|thread| thread.join().ok()));
-            });
-        }
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Plan, Program, ended, in_sandbox};
+use super::{Plan, Program, ended, in_sandbox, variables};
 use crate::BuiltIn;
 use crate::spec::spec;
 
@@ -75,7 +75,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
     ]
 }
 
-fn example(stdout: &str) -> Value {
+pub(super) fn example(stdout: &str) -> Value {
     json!({
         "status": "success",
         "exit_code": 0,
@@ -121,7 +121,8 @@ impl CodeExecute {
             Language::Shell => "shell",
         };
         let program = Program::Code { language: language.into(), code: self.code };
-        Ok(Plan { stdin: self.stdin, env: self.env, files: self.files, ..Plan::new(program) })
+        let (stdin, env) = (self.stdin.into(), variables(self.env));
+        Ok(Plan { stdin, env, files: self.files, ..Plan::new(program) })
     }
 }
 
@@ -157,9 +158,9 @@ struct ShellRun {
 impl ShellRun {
     fn plan(self) -> Result<Plan, ToolError> {
         // Not as code in a file: that would lie in the copy, and be one of its changes.
-        let program = Program::Command(vec!["sh".into(), "-c".into(), self.command]);
-        let plan = Plan { stdin: self.stdin, env: self.env, ..Plan::in_copy(program) };
-        Ok(Plan { brings_changes: true, ..plan })
+        let program = Program::command(["sh".into(), "-c".into(), self.command]);
+        let (stdin, env) = (self.stdin.into(), variables(self.env));
+        Ok(Plan { stdin, env, brings_changes: true, ..Plan::in_copy(program) })
     }
 }
 
@@ -176,6 +177,6 @@ struct TestRun {
 
 impl TestRun {
     fn plan(self) -> Result<Plan, ToolError> {
-        Ok(Plan { env: self.env, ..Plan::in_copy(Program::Command(self.command)) })
+        Ok(Plan { env: variables(self.env), ..Plan::in_copy(Program::command(self.command)) })
     }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Changes, Plan, Program, Ran, changes, in_sandbox, succeeded};
+use super::{Changes, Plan, Program, Ran, Source, changes, in_sandbox, succeeded, variables};
 use crate::BuiltIn;
 use crate::path::PathArg;
 use crate::spec::spec;
@@ -154,7 +154,7 @@ fn git_plan(arguments: &[&str], paths: &[PathArg]) -> Plan {
     if !paths.iter().any(PathArg::is_root) {
         argv.extend(paths.iter().map(|path| path.as_str().to_owned()));
     }
-    Plan { env: environment(), ..Plan::in_copy(Program::Command(argv)) }
+    Plan { env: variables(environment()), ..Plan::in_copy(Program::command(argv)) }
 }
 
 fn environment() -> BTreeMap<String, String> {
@@ -416,8 +416,9 @@ impl Commit {
             env.insert(format!("GIT_{who}_NAME"), self.author.clone());
             env.insert(format!("GIT_{who}_EMAIL"), self.email.clone());
         }
-        let plan = Plan::in_copy(Program::Command(argv));
-        Ok(Plan { stdin: Some(self.message), env, brings_changes: true, ..plan })
+        let plan = Plan::in_copy(Program::command(argv));
+        let (stdin, env) = (Source::Text(self.message), variables(env));
+        Ok(Plan { stdin, env, brings_changes: true, ..plan })
     }
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Changes, Plan, Program, Ran, changes, in_sandbox, succeeded};
+use super::{Changes, Plan, Program, Ran, Source, changes, in_sandbox, succeeded};
 use crate::BuiltIn;
 use crate::path::PathArg;
 use crate::spec::spec;
@@ -52,9 +52,9 @@ struct Written {
 fn plan(args: Write) -> Result<Plan, ToolError> {
     // With `./` before it, no path is an option of anything.
     let path = format!("./{}", args.path.of_file()?);
-    let argv = ["sh", "-c", SCRIPT, "sh", &path].map(String::from).into();
-    let plan = Plan::in_copy(Program::Command(argv));
-    Ok(Plan { stdin: Some(args.text), brings_changes: true, ..plan })
+    let argv = ["sh", "-c", SCRIPT, "sh", &path].map(String::from);
+    let plan = Plan::in_copy(Program::command(argv));
+    Ok(Plan { stdin: Source::Text(args.text), brings_changes: true, ..plan })
 }
 
 fn answer(ran: &Ran) -> Result<Written, ToolError> {

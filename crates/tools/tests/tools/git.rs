@@ -1,5 +1,6 @@
 //! git, with a real one where there is one.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 use crate::sandboxed::{HOSTILE, carry_out};
 use crate::{assert_helps, checked, plan, sandboxed_tool};
 
-fn argv(plan: &Plan) -> &[String] {
+fn argv(plan: &Plan) -> &[OsString] {
     match &plan.program {
         Program::Command(argv) => argv,
         other => panic!("{other:?}"),
@@ -248,12 +249,15 @@ fn the_environment_is_constructed_and_the_options_come_first() {
         ("git.commit", json!({"message": "m"})),
     ] {
         let made = plan(name, args).unwrap();
-        assert_eq!(made.env["GIT_CONFIG_NOSYSTEM"], "1");
+        assert_eq!(made.env[OsStr::new("GIT_CONFIG_NOSYSTEM")], "1");
         assert_eq!(
-            (made.env["GIT_CONFIG_GLOBAL"].as_str(), made.env["HOME"].as_str()),
+            (
+                made.env[OsStr::new("GIT_CONFIG_GLOBAL")].to_str().unwrap(),
+                made.env[OsStr::new("HOME")].to_str().unwrap()
+            ),
             ("/dev/null", "/tmp")
         );
-        let all = argv(&made).join(" ");
+        let all = argv(&made).join(OsStr::new(" ")).into_string().unwrap();
         for option in [
             "--no-pager",
             "--no-optional-locks",

@@ -1,13 +1,14 @@
 //! Tools that are a program. Their plans are carried out here without a sandbox, in a directory of the
 //! test: what is tested is what of a plan is a program and what is data.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hotcell_request::ToolError;
-use hotcell_tools::{Plan, Program, Ran};
+use hotcell_tools::{Plan, Program, Ran, Source};
 use hotcell_types::{Artifact, Status};
 use hotcell_workspace::{Change, ChangeKind, Changeset, Digest, Relative, Skipped};
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ pub(crate) fn carry_out(plan: &Plan, dir: &Path) -> Ran {
         .unwrap();
     // Small enough for the pipe; a program that does not read it may be gone.
     let mut stdin = child.stdin.take().unwrap();
-    if let Err(error) = stdin.write_all(plan.stdin.as_deref().unwrap_or_default().as_bytes()) {
+    if let Err(error) = stdin.write_all(text_of(&plan.stdin).as_bytes()) {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     }
     drop(stdin);
@@ -79,7 +80,15 @@ fn answer(name: &str, ran: &Ran) -> Result<Value, ToolError> {
     answer.map(|answer| checked(name, answer)).inspect_err(assert_helps)
 }
 
-fn command(plan: &Plan) -> &[String] {
+fn text_of(stdin: &Source) -> &str {
+    match stdin {
+        Source::Empty => "",
+        Source::Text(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn command(plan: &Plan) -> &[OsString] {
     match &plan.program {
         Program::Command(argv) => argv,
         other => panic!("{other:?}"),
@@ -100,7 +109,8 @@ fn code_is_the_content_of_a_file() {
             let made = plan("code_execute", args).unwrap();
             let expected = Program::Code { language: language.into(), code: text.into() };
             assert_eq!(made.program, expected);
-            assert_eq!((made.stdin.as_deref(), made.env["A"].as_str()), (Some(text), text));
+            assert_eq!(made.stdin, Source::Text(text.into()));
+            assert_eq!(made.env[OsStr::new("A")], text);
             assert_eq!((made.files["a"].as_str(), made.files["d/b"].as_str()), (text, text));
             assert!(!made.working_copy && !made.brings_changes);
         }
@@ -156,8 +166,8 @@ fn tool_03_a_path_and_a_text_are_written_as_they_are() {
         for path in [(*path).to_owned(), format!("{path}/{path}/x")] {
             let dir = tempfile::tempdir().unwrap();
             let made = plan("fs.write", json!({"path": path, "text": text})).unwrap();
-            assert_eq!(command(&made).last().unwrap(), &format!("./{path}"));
-            assert_eq!(made.stdin.as_deref(), Some(text));
+            assert_eq!(command(&made).last().unwrap(), &OsString::from(format!("./{path}")));
+            assert_eq!(made.stdin, Source::Text(text.into()));
             let ran = carry_out(&made, dir.path());
             assert_eq!((ran.status, ran.stderr.as_str()), (Status::Success, ""), "{path}");
             assert_eq!(fs::read_to_string(dir.path().join(&path)).unwrap(), text, "{path}");

@@ -1,0 +1,197 @@
+//! What a door hands over beside a request: contents that arguments are no place for, and whoever listens
+//! while the call goes on. The arguments name every content by its digest, so that what was judged is
+//! what is executed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use hotcell_sandbox::{Handle, Sink};
+use hotcell_tools::run::{self, Content, Word};
+use sha2::{Digest, Sha256};
+
+/// Largest content that is held in memory. What is larger stays the caller's file.
+const SMALL: u64 = 1 << 20;
+/// Bytes hashed at once.
+const CHUNK: usize = 128 * 1024;
+
+/// Everything that goes along with a call.
+#[derive(Default)]
+pub struct Attached<'a> {
+    pub files: Vec<Attachment>,
+    pub stdin: Option<Input>,
+    /// Hears output while it appears. The reply has it in any case.
+    pub sink: Option<&'a mut dyn Sink>,
+    /// Where files that a run made go: an existing directory.
+    pub outputs: Option<&'a Path>,
+    /// Is given what ends, pauses and resumes the run, once there is one.
+    pub started: Option<Box<dyn FnOnce(Handle) + 'a>>,
+}
+
+impl std::fmt::Debug for Attached<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Attached { files, stdin, outputs, .. } = self;
+        f.debug_struct("Attached")
+            .field("files", files)
+            .field("stdin", stdin)
+            .field("outputs", outputs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Standard input of a run.
+#[derive(Debug)]
+pub enum Input {
+    /// Known before the run begins.
+    Content(Attachment),
+    /// Passed on while the program reads.
+    Live(File),
+}
+
+impl Input {
+    /// How the arguments of `run` name it.
+    pub fn described(&self) -> run::Input {
+        match self {
+            Input::Content(given) => run::Input::Content(given.content.clone()),
+            Input::Live(_) => run::Input::Live,
+        }
+    }
+}
+
+/// A content with a name, and what it is known by.
+#[derive(Debug)]
+pub struct Attachment {
+    name: OsString,
+    content: Content,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Memory(Vec<u8>),
+    /// With what changes when the file does.
+    File(File, Version),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Attachment {
+    pub fn of_bytes(name: impl Into<OsString>, bytes: Vec<u8>) -> Attachment {
+        let content = content(bytes.len() as u64, Sha256::digest(&bytes).into());
+        Attachment { name: name.into(), content, held: Held::Memory(bytes) }
+    }
+
+    /// The content of a regular file as it is now.
+    pub fn of_file(name: impl Into<OsString>, mut file: File) -> io::Result<Attachment> {
+        file.rewind()?;
+        let version = Version::of(&file)?;
+        let mut bytes = Vec::new();
+        (&file).take(SMALL + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= SMALL {
+            return Ok(Attachment::of_bytes(name, bytes));
+        }
+        let mut hash = Sha256::new();
+        hash.update(&bytes);
+        let mut total = bytes.len() as u64;
+        bytes.resize(CHUNK, 0);
+        loop {
+            let read = match file.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            hash.update(bytes.get(..read).unwrap_or_default());
+            total += read as u64;
+        }
+        file.rewind()?;
+        let content = content(total, hash.finalize().into());
+        Ok(Attachment { name: name.into(), content, held: Held::File(file, version) })
+    }
+
+    pub fn name(&self) -> &OsString {
+        &self.name
+    }
+
+    /// What it is known by, for the arguments of the call.
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// How the arguments of `run` name it.
+    pub fn described(&self) -> run::File {
+        run::File { name: Word::new(self.name.clone()), content: self.content.clone() }
+    }
+
+    /// The bytes, where they are held in memory.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Memory(bytes) => Some(bytes),
+            Held::File(..) => None,
+        }
+    }
+
+    /// A file with exactly this content. A file that was changed since it was hashed is refused.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        match &self.held {
+            Held::Memory(bytes) => hotcell_sandbox::in_memory(bytes),
+            Held::File(file, version) if Version::of(file)? == *version => file.try_clone(),
+            Held::File(..) => Err(io::Error::other("it was changed while it was read")),
+        }
+    }
+}
+
+impl Version {
+    fn of(file: &File) -> io::Result<Version> {
+        let data = file.metadata()?;
+        Ok(Version { bytes: data.len(), changed: (data.ctime(), data.ctime_nsec()) })
+    }
+}
+
+fn content(bytes: u64, digest: [u8; 32]) -> Content {
+    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Content { bytes, sha256 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn small_and_large_contents_are_known_by_the_same_digest() {
+        for size in [0, 1, SMALL, SMALL + 1, SMALL + CHUNK as u64 * 2 + 7] {
+            let bytes = vec![b'x'; size as usize];
+            let of_file = Attachment::of_file("a", file(&bytes)).unwrap();
+            let of_bytes = Attachment::of_bytes("a", bytes.clone());
+            assert_eq!(of_file.content(), of_bytes.content(), "{size}");
+            assert_eq!(of_file.bytes().is_some(), size <= SMALL);
+            let mut read = Vec::new();
+            of_file.open().unwrap().read_to_end(&mut read).unwrap();
+            assert!(read == bytes, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_large_file_that_changes_is_refused() {
+        let large = file(&vec![0; SMALL as usize + 1]);
+        let mut same = large.try_clone().unwrap();
+        let attachment = Attachment::of_file("a", large).unwrap();
+        attachment.open().unwrap();
+        same.write_all(b"more").unwrap();
+        assert!(attachment.open().is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! From a permitted call to something that can be started. Nothing is started or changed here.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::sync::Arc;
+
+use hotcell_request::{Call, TypedTool};
+use hotcell_sandbox::lang::{self, Host, Language};
+use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
+use hotcell_tools::run::Content;
+use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
+use hotcell_types::Limits;
+use hotcell_workspace::{Root, SnapshotBounds};
+
+use crate::attached::{self, Attached};
+use crate::engine::Engine;
+use crate::reply::{Problem, ProblemKind};
+
+/// A call that can be carried out at once.
+pub(crate) struct Ready<'e> {
+    pub(crate) limits: Limits,
+    pub(crate) work: Work<'e>,
+}
+
+pub(crate) enum Work<'e> {
+    Here(Here<'e>),
+    InSandbox { tool: &'e dyn SandboxedTool, job: Box<Job> },
+}
+
+/// What is done in this process.
+#[derive(Clone, Copy)]
+pub(crate) enum Here<'e> {
+    Pure(&'e dyn TypedTool),
+    Tree(&'e dyn TreeTool, &'e Root),
+}
+
+impl Ready<'_> {
+    /// What a sandbox is needed for.
+    pub(crate) fn job(&self) -> Option<&Job> {
+        match &self.work {
+            Work::Here(_) => None,
+            Work::InSandbox { job, .. } => Some(job),
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn prepare(
+        &self,
+        call: &Call,
+        attached: &mut Attached<'_>,
+    ) -> Result<Ready<'_>, Problem> {
+        let here = |here| Ok(Ready { limits: call.limits(), work: Work::Here(here) });
+        match self.carrier(call)? {
+            BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
+            BuiltIn::Tree(tool) => {
+                here(Here::Tree(&**tool, self.workspace.as_ref().ok_or_else(no_workspace)?))
+            }
+            BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, &**tool, attached),
+            BuiltIn::Absent(absent) => {
+                Err(Problem::from(absent.error().clone()).of(ProblemKind::Error))
+            }
+        }
+    }
+
+    fn for_a_sandbox<'e>(
+        &self,
+        call: &Call,
+        tool: &'e dyn SandboxedTool,
+        attached: &mut Attached<'_>,
+    ) -> Result<Ready<'e>, Problem> {
+        let plan = tool.plan(call.args());
+        let plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
+        if plan.brings_changes {
+            return Err(no_changes());
+        }
+        let mut limits = plan.limits.unwrap_or_else(|| call.limits());
+        limits.timeout = limits.timeout.min(call.timeout());
+        let job = Box::new(self.job(call, plan, limits, attached)?);
+        Ok(Ready { limits, work: Work::InSandbox { tool, job } })
+    }
+
+    fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
+        self.built_in.get(&(call.name().clone(), call.version())).ok_or_else(|| {
+            let what = format!("nobody carries out `{}`", call.name());
+            Problem::new(what, "it is registered without a part that does it", "report it")
+        })
+    }
+
+    fn job(
+        &self,
+        call: &Call,
+        plan: Plan,
+        limits: Limits,
+        attached: &mut Attached<'_>,
+    ) -> Result<Job, Problem> {
+        let mut inputs = Vec::new();
+        let command = resolve(plan.program, &mut inputs)?;
+        let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
+        env.insert("PATH".into(), lang::search_path(&command));
+        env.extend(plan.env);
+        for (name, text) in plan.files {
+            inputs.push(Input { name: name.into(), file: kept(text.as_bytes())? });
+        }
+        for wanted in plan.attached {
+            let found = attached.files.iter().find(|given| *given.name() == wanted.name);
+            let found = found.filter(|given| *given.content() == wanted.content);
+            let found = found.ok_or_else(|| not_attached(&wanted.name))?;
+            let file = found.open().map_err(|error| unreadable(&wanted.name, &error))?;
+            inputs.push(Input { name: wanted.name, file });
+        }
+        let stdin = stdin(plan.stdin, attached)?;
+        let working_copy = match (plan.working_copy, &self.workspace) {
+            (false, _) => None,
+            (true, Some(root)) => Some(Arc::new(Copied(root.clone())) as Arc<dyn WorkingCopy>),
+            (true, None) => return Err(no_workspace()),
+        };
+        let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
+        Ok(Job { command, env, stdin, inputs, working_copy, limits, profile })
+    }
+}
+
+/// The command, with the file that it needs among the inputs.
+fn resolve(program: Program, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
+    let host = Host::of_this_process();
+    match program {
+        Program::Command(words) => {
+            let mut words = words.into_iter();
+            let name = words.next().unwrap_or_default();
+            let rest: Vec<OsString> = words.collect();
+            Ok(lang::command(&host, &name, &rest)?)
+        }
+        Program::Script { name, language, arguments } => {
+            let language: Language = language.parse()?;
+            Ok(lang::script(&host, language, &name, &arguments)?)
+        }
+        Program::Code { language, code } => {
+            let language: Language = language.parse()?;
+            let name = OsStr::new(language.main_file());
+            inputs.push(Input { name: name.into(), file: kept(code.as_bytes())? });
+            Ok(lang::script(&host, language, name, &[])?)
+        }
+    }
+}
+
+fn stdin(source: Source, attached: &mut Attached<'_>) -> Result<Stdin, Problem> {
+    let is_it = |given: &Content, wanted: &Content| given == wanted;
+    match (source, attached.stdin.take()) {
+        (Source::Empty, None) => Ok(Stdin::Empty),
+        (Source::Text(text), None) => Ok(Stdin::From(kept(text.as_bytes())?)),
+        (Source::Live, Some(attached::Input::Live(file))) => Ok(Stdin::From(file)),
+        (Source::Attached(wanted), Some(attached::Input::Content(given)))
+            if is_it(given.content(), &wanted) =>
+        {
+            let opened = given.open();
+            Ok(Stdin::From(opened.map_err(|error| unreadable(given.name(), &error))?))
+        }
+        _ => Err(not_attached(OsStr::new("standard input"))),
+    }
+}
+
+fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
+    in_memory(bytes).map_err(|error| {
+        Problem::new("an argument could not be kept in memory", cause(&error), "free some memory")
+    })
+}
+
+/// The workspace, as it is when the run begins.
+#[derive(Debug)]
+struct Copied(Root);
+
+impl WorkingCopy for Copied {
+    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
+        let handover = match self.0.snapshot(SnapshotBounds::default()) {
+            Ok(handover) => handover,
+            Err(error) => {
+                return Box::new(std::iter::once(Err(io::Error::other(error.to_string()))));
+            }
+        };
+        Box::new(handover.map(|opened| {
+            let opened = opened.map_err(|error| io::Error::other(error.to_string()))?;
+            let what = match opened.what {
+                hotcell_workspace::What::File { file, .. } => What::File(file),
+                hotcell_workspace::What::Directory => What::Directory,
+                hotcell_workspace::What::Symlink { target } => What::Link(CString::new(target)?),
+            };
+            Ok(Item { path: CString::new(opened.path.as_str())?, what })
+        }))
+    }
+}
+
+/// Until changesets are judged and applied path by path, a run whose point they are is not begun.
+fn no_changes() -> Problem {
+    let why = "what a run changed cannot be brought back into the workspace yet";
+    Problem::new("it was not run", why, "use `code_execute`, whose files are in its answer")
+}
+
+fn no_workspace() -> Problem {
+    let why = "no directory was given for tools to read";
+    Problem::new("there is no workspace", why, "give one with `--workspace DIR`")
+}
+
+fn not_attached(name: &OsStr) -> Problem {
+    let what = format!("`{}` did not come along with the call as it is named", name.display());
+    let why = "the arguments name contents by their digests, and this is not what was handed over";
+    Problem::new(what, why, "hand over exactly what the arguments name").of(ProblemKind::Invalid)
+}
+
+fn unreadable(name: &OsStr, error: &io::Error) -> Problem {
+    let what = format!("`{}` cannot be given to the run", name.display());
+    Problem::new(what, cause(error), "leave the file as it is until the run has begun")
+        .of(ProblemKind::Invalid)
+}

@@ -1,0 +1,269 @@
+//! What `hotcell run` calls: any program, with files of any content given along with the call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::str::FromStr;
+
+use hotcell_request::{Effect, Spec, ToolError};
+use hotcell_types::{Limits, Template};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::code::example;
+use super::{Attached, Plan, Program, Source, ended, in_sandbox};
+use crate::BuiltIn;
+use crate::spec::spec;
+
+/// Most words of a command, variables and files.
+const WORDS_MOST: usize = 4096;
+const VARIABLES_MOST: usize = 1024;
+const FILES_MOST: usize = 256;
+
+pub(super) fn tools() -> Vec<BuiltIn> {
+    vec![in_sandbox(
+        Spec {
+            operation: Some("code.execute"),
+            template: Some("code-executor"),
+            // What a caller asks for in `limits` counts; this is only the most of it.
+            timeout: Some("8784h"),
+            ..spec(
+                "run",
+                "code",
+                &[Effect::Execute],
+                "Runs a command, or a script with the interpreter of its language, in a sandbox, in an \
+                 empty directory with the files that are given along with the call. It has no network and \
+                 does not see the workspace. What it prints and the files it makes are the answer.",
+            )
+        },
+        [(json!({"command": ["echo", "42"]}), example("42\n"))],
+        |args: Run| args.plan(),
+        ended,
+    )]
+}
+
+/// The arguments of the tool `run`. Made by doors, which give the contents of files along with the call.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// A program and its arguments, without a shell. Either this or `script`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = WORDS_MOST))]
+    pub command: Vec<Word>,
+    /// The name of a script, which is one of `files`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Word>,
+    /// The language of the script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// The arguments of the script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = WORDS_MOST))]
+    pub arguments: Vec<Word>,
+    /// Variables of the environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = VARIABLES_MOST))]
+    pub env: BTreeMap<String, Word>,
+    /// Files for the working directory. Their contents come along with the call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = FILES_MOST))]
+    pub files: Vec<File>,
+    /// Standard input, which comes along with the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Input>,
+    /// Limits and seccomp profile to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Limits in place of those of the template.
+    #[serde(default, skip_serializing_if = "LimitWords::is_empty")]
+    pub limits: LimitWords,
+}
+
+/// Text; or bytes, where they are not text in UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Word {
+    Text(String),
+    Bytes { bytes: Vec<u8> },
+}
+
+/// A file that is given along with the call.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct File {
+    pub name: Word,
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// What a content is known by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Content {
+    pub bytes: u64,
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
+    pub sha256: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// What somebody writes while the program reads.
+    Live,
+    Content(Content),
+}
+
+/// Limits as people write them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LimitWords {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+impl Run {
+    fn plan(self) -> Result<Plan, ToolError> {
+        let program = self.program()?;
+        let template = match &self.template {
+            Some(name) => name.parse().map_err(|error| wrong("template", &error))?,
+            None => Template::DEFAULT,
+        };
+        let mut env = BTreeMap::new();
+        for (name, value) in self.env {
+            env.insert(OsString::from(name), value.os()?);
+        }
+        let mut attached = Vec::new();
+        for file in self.files {
+            attached.push(Attached { name: file.name.os()?, content: file.content });
+        }
+        check_names(&attached)?;
+        let stdin = match self.stdin {
+            None => Source::Empty,
+            Some(Input::Live) => Source::Live,
+            Some(Input::Content(content)) => Source::Attached(content),
+        };
+        let limits = Some(self.limits.over(template.limits)?);
+        let profile = Some(template.profile);
+        Ok(Plan { stdin, env, attached, limits, profile, ..Plan::new(program) })
+    }
+
+    fn program(&self) -> Result<Program, ToolError> {
+        let words = |words: &[Word]| {
+            words.iter().cloned().map(Word::os).collect::<Result<Vec<OsString>, ToolError>>()
+        };
+        match (&self.script, &self.language) {
+            (None, None) if !self.command.is_empty() && self.arguments.is_empty() => {
+                Ok(Program::Command(words(&self.command)?))
+            }
+            (Some(script), Some(language)) if self.command.is_empty() => Ok(Program::Script {
+                name: script.clone().os()?,
+                language: language.clone(),
+                arguments: words(&self.arguments)?,
+            }),
+            _ => {
+                let why = "there is neither a command alone nor a script with its language";
+                let fix = "give `command`, or `script` with `language` and `arguments`";
+                Err(ToolError::new("it is not clear what to run", why, fix))
+            }
+        }
+    }
+}
+
+/// One path component each, and no two the same.
+fn check_names(attached: &[Attached]) -> Result<(), ToolError> {
+    let mut seen = BTreeSet::new();
+    for Attached { name, .. } in attached {
+        let bytes = name.as_bytes();
+        let is_plain = !bytes.is_empty()
+            && bytes.len() <= 255
+            && bytes != b"."
+            && bytes != b".."
+            && !bytes.iter().any(|byte| matches!(byte, b'/' | 0));
+        let why = match (is_plain, seen.insert(name)) {
+            (false, _) => "it is not the name of a file in one directory",
+            (true, false) => "another file has the same name",
+            (true, true) => continue,
+        };
+        let what = format!("the file `{}` cannot be given to the run", name.display());
+        return Err(ToolError::new(what, why, "name it otherwise"));
+    }
+    Ok(())
+}
+
+impl Word {
+    pub fn new(word: OsString) -> Word {
+        match word.into_string() {
+            Ok(text) => Word::Text(text),
+            Err(word) => Word::Bytes { bytes: word.into_vec() },
+        }
+    }
+
+    /// One spelling for each: a rule that looks for a text must not miss it as bytes.
+    fn os(self) -> Result<OsString, ToolError> {
+        match self {
+            Word::Text(text) => Ok(text.into()),
+            Word::Bytes { bytes } => match String::from_utf8(bytes) {
+                Err(not_text) => Ok(OsString::from_vec(not_text.into_bytes())),
+                Ok(_) => {
+                    let why = "bytes that are text in UTF-8 are written as text";
+                    Err(ToolError::new("a word has the wrong form", why, "send a string"))
+                }
+            },
+        }
+    }
+}
+
+impl LimitWords {
+    fn is_empty(&self) -> bool {
+        *self == LimitWords::default()
+    }
+
+    fn over(self, base: Limits) -> Result<Limits, ToolError> {
+        Ok(Limits {
+            memory: read("memory", self.memory, base.memory)?,
+            cpu: read("cpu", self.cpu, base.cpu)?,
+            pids: read("pids", self.pids, base.pids)?,
+            timeout: read("timeout", self.timeout, base.timeout)?,
+            cpu_time: self
+                .cpu_time
+                .map(|text| text.parse().map_err(|error| wrong("limits.cpu_time", &error)))
+                .transpose()?
+                .or(base.cpu_time),
+            disk: read("disk", self.disk, base.disk)?,
+            files: read("files", self.files, base.files)?,
+            open_files: read("open_files", self.open_files, base.open_files)?,
+            output: read("output", self.output, base.output)?,
+        })
+    }
+}
+
+fn read<T: FromStr<Err: Display>>(
+    name: &str,
+    text: Option<String>,
+    base: T,
+) -> Result<T, ToolError> {
+    let text = match text {
+        Some(text) => text,
+        None => return Ok(base),
+    };
+    text.parse().map_err(|error| wrong(&format!("limits.{name}"), &error))
+}
+
+fn wrong(field: &str, error: &dyn Display) -> ToolError {
+    ToolError::new(format!("`{field}` cannot be used"), error.to_string(), "write it as it says")
+}
