@@ -34,11 +34,14 @@ pub struct Options {
     pub minimum: Level,
     /// The tree that tools read, and that working copies are taken from.
     pub workspace: Option<PathBuf>,
+    /// What decides on calls.
+    pub policy: Snapshot,
 }
 
 impl Options {
     pub fn at(home: impl Into<PathBuf>) -> Options {
-        Options { home: home.into(), minimum: Level::User, workspace: None }
+        let policy = Snapshot::built_in();
+        Options { home: home.into(), minimum: Level::User, workspace: None, policy }
     }
 }
 
@@ -145,7 +148,7 @@ impl Engine {
         Ok(Engine {
             registry,
             built_in,
-            policy: Snapshot::built_in(),
+            policy: options.policy,
             record: OnceLock::new(),
             scheduler: Scheduler::new(Limits::of_machine(processors, memory)),
             memory,
@@ -252,6 +255,11 @@ impl Engine {
         }
     }
 
+    /// Where contents wait that have no place yet.
+    pub(crate) fn spool_directory(&self) -> PathBuf {
+        self.settings.home.join("run")
+    }
+
     /// Whether no call has needed a sandbox yet.
     pub(crate) fn is_cold(&self) -> bool {
         self.sandbox.get().is_none()
@@ -273,7 +281,7 @@ fn own(caller: &Caller, filter: Filter) -> Filter {
 }
 
 /// Its time and place among all calls.
-fn new_id() -> CallId {
+pub(crate) fn new_id() -> CallId {
     let mut chance = [0; 10];
     // Without chance there is still the time; two in one nanosecond would be refused by the record.
     rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();

@@ -1,16 +1,19 @@
 //! Carries out a permitted call: in this process where it only reads, in a sandbox otherwise.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hotcell_policy::Permit;
 use hotcell_request::{Call, ToolError};
-use hotcell_sandbox::{Handle, Job, Refusal, Sink};
+use hotcell_sandbox::{Handle, Job, Refusal, Sink, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
 use hotcell_types::{Exit, Outcome, Status};
+use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
 use crate::attached::Attached;
+use crate::changes::{Copied, Spool};
 use crate::engine::Engine;
 use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
@@ -62,35 +65,55 @@ impl Engine {
         let call = permit.call();
         match ready.work {
             Work::Here(tool) => here(call, tool),
-            Work::InSandbox { tool, job } => self.in_a_sandbox(tool, *job, attached, reins),
-        }
-    }
-
-    fn in_a_sandbox(
-        &self,
-        tool: &dyn SandboxedTool,
-        job: Job,
-        attached: &mut Attached<'_>,
-        reins: &Reins,
-    ) -> Done {
-        match self.run(job, attached, reins) {
-            Ok(outcome) => {
-                let done = Done::of(tool.answer(&ran_of(&outcome)));
-                // A run that ended badly is told so, with what it printed.
-                let is_fine = outcome.status == Status::Success;
-                let status = if is_fine { done.status } else { outcome.status };
-                Done { status, run: Some(Box::new(outcome)), ..done }
+            Work::InSandbox { tool, job, copied } => {
+                let run = Run { job: *job, copied, attached, reins };
+                self.in_a_sandbox(call, tool, run)
             }
-            Err(refusal) => Done::failed(refusal.into()),
         }
     }
 
-    fn run(
+    fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool, run: Run<'_, '_>) -> Done {
+        let root = run.copied.as_ref().map(|(_, root)| *root);
+        let (outcome, brought) = match self.run(run) {
+            Ok(ran) => ran,
+            Err(refusal) => return Done::failed(refusal.into()),
+        };
+        let mut ran = ran_of(&outcome);
+        let done = match (brought, root) {
+            (None, _) | (_, None) => Done::of(tool.answer(&ran)),
+            (Some(Err(problem)), _) => Done::failed(problem),
+            (Some(Ok((changes, spool))), Some(root)) => {
+                ran.changes = Some(changes);
+                let done = Done::of(tool.answer(&ran));
+                self.bring(call, &outcome, &ran, root, &spool, done)
+            }
+        };
+        // A run that ended badly is told so, with what it printed.
+        let is_fine = outcome.status == Status::Success || done.status == Status::Blocked;
+        let status = if is_fine { done.status } else { outcome.status };
+        Done { status, run: Some(Box::new(outcome)), ..done }
+    }
+
+    /// Applies what a run changed, if it came to its own end and its tool has nothing against it.
+    fn bring(
         &self,
-        job: Job,
-        attached: &mut Attached<'_>,
-        reins: &Reins,
-    ) -> Result<Outcome, Refusal> {
+        call: &Call,
+        outcome: &Outcome,
+        ran: &Ran,
+        root: &Root,
+        spool: &Spool,
+        done: Done,
+    ) -> Done {
+        let came_to_its_end = matches!(outcome.status, Status::Success | Status::Failure);
+        let changes = ran.changes.as_ref().filter(|_| came_to_its_end && done.value.is_some());
+        match changes.map(|changes| self.apply(call, root, changes, spool)) {
+            None | Some(Ok(())) => done,
+            Some(Err(problem)) => Done::failed(problem),
+        }
+    }
+
+    fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Option<Brought>), Refusal> {
+        let Run { job, copied, attached, reins } = run;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
         if let Some(started) = attached.started.take() {
@@ -101,9 +124,31 @@ impl Engine {
             Some(sink) => sink,
             None => &mut unheard,
         };
-        running.wait(sink, attached.outputs)
+        running.wait_and_look(sink, attached.outputs, |left| {
+            let (copied, _) = copied?;
+            Some(self.brought(&copied, left))
+        })
+    }
+
+    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>) -> Brought {
+        let mut spool = Spool::new(&self.spool_directory()).map_err(|error| {
+            let fix = "see that hotcell's home can be written and has room";
+            Problem::new("what the run changed cannot be kept", cause(&error), fix)
+        })?;
+        Ok((copied.changes(left, &mut spool)?, spool))
     }
 }
+
+/// A job, with everybody who has a part in it.
+struct Run<'a, 'b> {
+    job: Job,
+    copied: Option<(Arc<Copied>, &'a Root)>,
+    attached: &'a mut Attached<'b>,
+    reins: &'a Reins,
+}
+
+/// What a run changed, with the contents.
+type Brought = Result<(Changeset, Spool), Problem>;
 
 pub(crate) fn here(call: &Call, tool: Here<'_>) -> Done {
     let args = call.args().clone();

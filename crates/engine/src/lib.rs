@@ -21,6 +21,7 @@
 
 mod attached;
 mod batch;
+mod changes;
 mod engine;
 mod guard;
 mod hands;
@@ -33,5 +34,6 @@ mod tests;
 
 pub use attached::{Attached, Attachment, Input};
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
+pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
 pub use reply::{Problem, ProblemKind, Reply};

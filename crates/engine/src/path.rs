@@ -209,13 +209,15 @@ impl Engine {
 
     /// A refusal is on the disk before it is told.
     fn recorded(&self, draft: Draft, reply: Reply) -> Reply {
-        let recorded = self.recording().and_then(|record| {
-            record.append(draft, Durability::Synced).map_err(|error| not_recorded(&error))
-        });
-        match recorded {
-            Ok(_) => reply,
+        match self.record_now(draft) {
+            Ok(()) => reply,
             Err(problem) => Reply::failed(reply.id, problem),
         }
+    }
+
+    pub(crate) fn record_now(&self, draft: Draft) -> Result<(), Problem> {
+        let recorded = self.recording()?.append(draft, Durability::Synced);
+        recorded.map(drop).map_err(|error| not_recorded(&error))
     }
 
     /// A call that changed nothing is one event, written with the next ones. A crash may lose it.

@@ -1,19 +1,20 @@
 //! From a permitted call to something that can be started. Nothing is started or changed here.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 
 use hotcell_request::{Call, TypedTool};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
+use hotcell_sandbox::{Command, Input, Job, Stdin, cause, in_memory};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::Limits;
-use hotcell_workspace::{Root, SnapshotBounds};
+use hotcell_workspace::Root;
 
 use crate::attached::{self, Attached};
+use crate::changes::Copied;
 use crate::engine::Engine;
 use crate::reply::{Problem, ProblemKind};
 
@@ -25,7 +26,12 @@ pub(crate) struct Ready<'e> {
 
 pub(crate) enum Work<'e> {
     Here(Here<'e>),
-    InSandbox { tool: &'e dyn SandboxedTool, job: Box<Job> },
+    InSandbox {
+        tool: &'e dyn SandboxedTool,
+        job: Box<Job>,
+        /// Whose changes are brought back.
+        copied: Option<(Arc<Copied>, &'e Root)>,
+    },
 }
 
 /// What is done in this process.
@@ -65,20 +71,25 @@ impl Engine {
     }
 
     fn for_a_sandbox<'e>(
-        &self,
+        &'e self,
         call: &Call,
         tool: &'e dyn SandboxedTool,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
         let plan = tool.plan(call.args());
         let plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
-        if plan.brings_changes {
-            return Err(no_changes());
-        }
+        let copied = match (plan.working_copy, &self.workspace) {
+            (false, _) => None,
+            (true, Some(root)) => Some((Arc::new(Copied::new(root.clone())), root)),
+            (true, None) => return Err(no_workspace()),
+        };
+        let brings_changes = plan.brings_changes;
         let mut limits = plan.limits.unwrap_or_else(|| call.limits());
         limits.timeout = limits.timeout.min(call.timeout());
-        let job = Box::new(self.job(call, plan, limits, attached)?);
-        Ok(Ready { limits, work: Work::InSandbox { tool, job } })
+        let mut job = Box::new(job(call, plan, limits, attached)?);
+        job.working_copy = copied.as_ref().map(|(copied, _)| Arc::clone(copied) as _);
+        let copied = copied.filter(|_| brings_changes);
+        Ok(Ready { limits, work: Work::InSandbox { tool, job, copied } })
     }
 
     fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
@@ -87,38 +98,32 @@ impl Engine {
             Problem::new(what, "it is registered without a part that does it", "report it")
         })
     }
+}
 
-    fn job(
-        &self,
-        call: &Call,
-        plan: Plan,
-        limits: Limits,
-        attached: &mut Attached<'_>,
-    ) -> Result<Job, Problem> {
-        let mut inputs = Vec::new();
-        let command = resolve(plan.program, &mut inputs)?;
-        let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
-        env.insert("PATH".into(), lang::search_path(&command));
-        env.extend(plan.env);
-        for (name, text) in plan.files {
-            inputs.push(Input { name: name.into(), file: kept(text.as_bytes())? });
-        }
-        for wanted in plan.attached {
-            let found = attached.files.iter().find(|given| *given.name() == wanted.name);
-            let found = found.filter(|given| *given.content() == wanted.content);
-            let found = found.ok_or_else(|| not_attached(&wanted.name))?;
-            let file = found.open().map_err(|error| unreadable(&wanted.name, &error))?;
-            inputs.push(Input { name: wanted.name, file });
-        }
-        let stdin = stdin(plan.stdin, attached)?;
-        let working_copy = match (plan.working_copy, &self.workspace) {
-            (false, _) => None,
-            (true, Some(root)) => Some(Arc::new(Copied(root.clone())) as Arc<dyn WorkingCopy>),
-            (true, None) => return Err(no_workspace()),
-        };
-        let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
-        Ok(Job { command, env, stdin, inputs, working_copy, limits, profile })
+fn job(
+    call: &Call,
+    plan: Plan,
+    limits: Limits,
+    attached: &mut Attached<'_>,
+) -> Result<Job, Problem> {
+    let mut inputs = Vec::new();
+    let command = resolve(plan.program, &mut inputs)?;
+    let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
+    env.insert("PATH".into(), lang::search_path(&command));
+    env.extend(plan.env);
+    for (name, text) in plan.files {
+        inputs.push(Input { name: name.into(), file: kept(text.as_bytes())? });
     }
+    for wanted in plan.attached {
+        let found = attached.files.iter().find(|given| *given.name() == wanted.name);
+        let found = found.filter(|given| *given.content() == wanted.content);
+        let found = found.ok_or_else(|| not_attached(&wanted.name))?;
+        let file = found.open().map_err(|error| unreadable(&wanted.name, &error))?;
+        inputs.push(Input { name: wanted.name, file });
+    }
+    let stdin = stdin(plan.stdin, attached)?;
+    let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
+    Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
 }
 
 /// The command, with the file that it needs among the inputs.
@@ -164,36 +169,6 @@ fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
     in_memory(bytes).map_err(|error| {
         Problem::new("an argument could not be kept in memory", cause(&error), "free some memory")
     })
-}
-
-/// The workspace, as it is when the run begins.
-#[derive(Debug)]
-struct Copied(Root);
-
-impl WorkingCopy for Copied {
-    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
-        let handover = match self.0.snapshot(SnapshotBounds::default()) {
-            Ok(handover) => handover,
-            Err(error) => {
-                return Box::new(std::iter::once(Err(io::Error::other(error.to_string()))));
-            }
-        };
-        Box::new(handover.map(|opened| {
-            let opened = opened.map_err(|error| io::Error::other(error.to_string()))?;
-            let what = match opened.what {
-                hotcell_workspace::What::File { file, .. } => What::File(file),
-                hotcell_workspace::What::Directory => What::Directory,
-                hotcell_workspace::What::Symlink { target } => What::Link(CString::new(target)?),
-            };
-            Ok(Item { path: CString::new(opened.path.as_str())?, what })
-        }))
-    }
-}
-
-/// Until changesets are judged and applied path by path, a run whose point they are is not begun.
-fn no_changes() -> Problem {
-    let why = "what a run changed cannot be brought back into the workspace yet";
-    Problem::new("it was not run", why, "use `code_execute`, whose files are in its answer")
 }
 
 fn no_workspace() -> Problem {

@@ -1,11 +1,13 @@
 //! The path as a whole, on a real home.
 
+use std::path::PathBuf;
+
 use hotcell_record::{Filter, Kind};
 use hotcell_request::{Arguments, Request};
 use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::{Value, json};
 
-use crate::{Answer, Ask, Engine, Options, Reply};
+use crate::{Answer, Ask, Attached, Attachment, Engine, Input, Options, Policy, Reply, run};
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
@@ -13,11 +15,15 @@ fn caller() -> Caller {
 
 struct World {
     engine: Engine,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl World {
     fn new() -> World {
+        World::with(Policy::built_in())
+    }
+
+    fn with(policy: Policy) -> World {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
@@ -25,7 +31,20 @@ impl World {
         let mut options = Options::at(dir.path().join("home"));
         options.workspace = Some(tree);
         options.minimum = hotcell_types::Level::NoProc;
-        World { engine: Engine::open(options).unwrap(), _dir: dir }
+        options.policy = policy;
+        World { engine: Engine::open(options).unwrap(), dir }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.tree().join(path)).ok()
+    }
+
+    fn shell(&self, command: &str) -> Reply {
+        self.call("shell.run", json!({ "command": command }))
     }
 
     fn call(&self, tool: &str, arguments: Value) -> Reply {
@@ -115,4 +134,100 @@ fn what_cannot_be_recorded_does_not_happen() {
     let reply = world.call("code_execute", json!({"language": "shell", "code": "echo ran"}));
     assert_eq!(reply.status, Status::Error, "{reply:?}");
     assert!(reply.value.is_none(), "{reply:?}");
+}
+
+#[test]
+fn what_a_run_changed_is_applied_as_a_whole() {
+    let world = World::with(Policy::with_workspace_writes());
+    let reply = world.shell("mkdir d && echo new > d/n && echo more >> a.txt && echo out");
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    assert_eq!(world.read("d/n").as_deref(), Some("new\n"));
+    assert_eq!(world.read("a.txt").as_deref(), Some("one\ntwo\nmore\n"));
+    assert_eq!(world.kinds_of(&reply), [Kind::Intent, Kind::Outcome]);
+    let reply = world.shell("rm -r d a.txt; exit 3");
+    assert_eq!(reply.status, Status::Failure, "{reply:?}");
+    assert_eq!((world.read("d/n"), world.read("a.txt")), (None, None));
+}
+
+#[test]
+fn one_refused_change_refuses_all_and_is_recorded() {
+    let world = World::with(Policy::with_workspace_writes());
+    let reply = world.shell("mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit; echo x > x");
+    assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+    assert!(reply.problems[0].why.contains(".git/hooks/pre-commit"), "{reply:?}");
+    assert_eq!((world.read("x"), world.read(".git/hooks/pre-commit")), (None, None));
+    let filter = Filter { limit: 100, ..Filter::of(Name::LOCAL) };
+    let Answer::Events(events) = world.engine.ask(&caller(), Ask::Events(filter)) else { panic!() };
+    let denied: Vec<_> = events.iter().filter(|event| event.kind == Kind::Denied).collect();
+    assert_eq!(denied.len(), 1);
+    assert_eq!(denied[0].parent, Some(reply.id));
+    assert_eq!(denied[0].operation.as_deref(), Some("fs.write"));
+}
+
+#[test]
+fn a_run_that_was_ended_changes_nothing() {
+    let world = World::with(Policy::with_workspace_writes());
+    let arguments = Arguments::Value(json!({"command": "echo x > x; sleep 60"}));
+    let mut request = Request::new("shell.run".parse().unwrap(), arguments);
+    request.timeout = Some("300ms".parse().unwrap());
+    let Answer::Called(reply) = world.engine.ask(&caller(), Ask::Call(Box::new(request))) else {
+        panic!()
+    };
+    assert_eq!(reply.status, Status::Timeout, "{reply:?}");
+    assert_eq!(world.read("x"), None);
+}
+
+#[test]
+fn a_run_without_changes_to_bring_leaves_the_workspace_alone() {
+    let world = World::with(Policy::with_workspace_writes());
+    let reply = world.call("test.run", json!({"command": ["sh", "-c", "cat a.txt; rm a.txt"]}));
+    // It executes, and no rule allows that.
+    assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+    let reply = world.call("fs.write", json!({"path": "deep/er.txt", "text": "hello"}));
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    assert_eq!(world.read("deep/er.txt").as_deref(), Some("hello"));
+    let reply = world.call(
+        "fs.change",
+        json!({"path": "x", "kind": "added", "bytes": 1, "sha256": null, "executable": false}),
+    );
+    assert_eq!(reply.status, Status::Error, "{reply:?}");
+}
+
+#[test]
+fn contents_come_along_with_a_call_and_are_what_its_arguments_name() {
+    let world = World::new();
+    let file = Attachment::of_bytes("in.txt", b"given\n".to_vec());
+    let run = run::Run {
+        command: ["cat", "in.txt", "-"].map(|word| run::Word::new(word.into())).into(),
+        files: vec![file.described()],
+        stdin: Some(run::Input::Live),
+        ..run::Run::default()
+    };
+    let ask = |file: Attachment| {
+        let (read, mut write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut write, b"live").unwrap();
+        drop(write);
+        let stdin = Some(Input::Live(std::os::fd::OwnedFd::from(read).into()));
+        let attached = Attached { files: vec![file], stdin, ..Attached::default() };
+        let arguments = Arguments::Value(serde_json::to_value(&run).unwrap());
+        let request = Request::new("run".parse().unwrap(), arguments);
+        match world.engine.ask(&caller(), Ask::Run(Box::new(request), Box::new(attached))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let reply = ask(Attachment::of_bytes("in.txt", b"another\n".to_vec()));
+    assert_eq!(reply.status, Status::Invalid, "{reply:?}");
+    let reply = ask(file);
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    assert_eq!(reply.run.unwrap().stdout.bytes, b"given\nlive");
+}
+
+#[test]
+fn a_word_that_is_text_is_not_taken_as_bytes() {
+    let world = World::new();
+    let reply = world.call("run", json!({"command": ["echo", {"bytes": [97]}]}));
+    assert_eq!(reply.status, Status::Invalid, "{reply:?}");
+    let reply = world.call("run", json!({"command": ["echo", {"bytes": [255]}]}));
+    assert_eq!(reply.run.unwrap().stdout.bytes, b"\xff\n");
 }

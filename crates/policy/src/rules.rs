@@ -9,7 +9,7 @@ use crate::{Facts, Spoken};
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     name: &'static str,
-    rules: &'static [Rule],
+    rules: Vec<&'static [Rule]>,
 }
 
 #[derive(Debug)]
@@ -47,10 +47,43 @@ const BUILT_IN: &[Rule] = &[
     },
 ];
 
+/// What others execute without being asked: hooks of version control, and hotcell's own settings.
+const SELF_STARTING: &[&str] = &[".git/hooks", ".git/config", ".hotcell"];
+
+/// What is added where whoever embeds hotcell lets runs change the workspace.
+const WORKSPACE_WRITES: &[Rule] = &[
+    Rule {
+        name: "workspace-writes",
+        reason: "it works on a copy, and what it changed is judged path by path",
+        decision: Decision::Allow,
+        matches: |call| call.effects().has(Effect::Write) && !call.effects().has(Effect::Network),
+    },
+    Rule {
+        name: "nothing-that-starts-itself",
+        reason: "somebody else would execute it without being asked",
+        decision: Decision::Deny,
+        matches: |call| {
+            call.effects().has(Effect::Write) && call.paths().into_iter().any(starts_itself)
+        },
+    },
+];
+
+/// Whether a path is one of those, or lies in one, in whatever directory that is.
+fn starts_itself(path: &str) -> bool {
+    let path = format!("/{}/", path.to_lowercase());
+    SELF_STARTING.iter().any(|place| path.contains(&format!("/{place}/")))
+}
+
 impl Snapshot {
     /// The policy of a home without one.
     pub fn built_in() -> Snapshot {
-        Snapshot { name: "built-in 1", rules: BUILT_IN }
+        Snapshot { name: "built-in 1", rules: vec![BUILT_IN] }
+    }
+
+    /// The same, and what runs change in a copy of the workspace is brought back, except where somebody
+    /// else would execute it without being asked. For who embeds hotcell and owns the workspace.
+    pub fn with_workspace_writes() -> Snapshot {
+        Snapshot { name: "built-in 1, with writes", rules: vec![BUILT_IN, WORKSPACE_WRITES] }
     }
 
     /// Which version this is, for the record.
@@ -60,7 +93,7 @@ impl Snapshot {
 
     /// What every rule says that does not abstain.
     pub(crate) fn speak(&self, call: &Call, _facts: &Facts) -> Vec<Spoken> {
-        let speaking = self.rules.iter().filter(|rule| (rule.matches)(call));
+        let speaking = self.rules.iter().copied().flatten().filter(|rule| (rule.matches)(call));
         speaking
             .map(|rule| Spoken {
                 rule: rule.name.into(),

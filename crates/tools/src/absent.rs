@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::BuiltIn;
 use crate::spec::{spec, tool_of};
+use crate::{BuiltIn, change};
 
 /// A tool that cannot be carried out.
 #[derive(Debug)]
@@ -44,6 +44,12 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
             "nothing was fetched",
             "there is no network for tools yet",
             "fetch it outside of hotcell, and hand it in as a file or as an argument",
+        ),
+        absent(
+            change::tool,
+            "nothing was changed",
+            "a change is a part of the call that made it",
+            "write a file with fs.write",
         ),
         absent(
             canvas_append,

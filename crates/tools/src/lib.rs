@@ -16,6 +16,7 @@
 //! ```
 
 mod absent;
+pub mod change;
 mod number;
 mod path;
 mod pure;

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct PathArg(String);
 
 impl PathArg {
+    pub(crate) fn of(path: &Relative) -> PathArg {
+        PathArg(path.as_str().into())
+    }
+
     pub(crate) fn root() -> PathArg {
         PathArg(".".into())
     }

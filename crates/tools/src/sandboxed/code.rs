@@ -49,8 +49,8 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                     "code",
                     &[Effect::Read, Effect::Write, Effect::Execute],
                     "Runs a command with the shell in a sandbox, in a copy of the workspace. It has no \
-                     network. What it changes in the copy is applied to the workspace as far as the policy \
-                     allows.",
+                     network. What it changes in the copy is applied to the workspace if the policy allows \
+                     every single change.",
                 )
             },
             [(json!({"command": "grep -c x notes.txt | sort"}), example("3\n"))],
