@@ -17,6 +17,7 @@ use hotcell_types::{Bytes, CallId, Caller, Level};
 use hotcell_workspace::Root;
 
 use crate::attached::Attached;
+use crate::batch::Step;
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
@@ -52,7 +53,7 @@ pub enum Ask<'a> {
     /// A call with what goes along with it.
     Run(Box<Request>, Box<Attached<'a>>),
     /// Calls that go side by side, except where they write to the same place.
-    Batch(Vec<Request>),
+    Batch(Vec<Step>),
     /// Tools, by words, by category, or all.
     Tools(Option<String>),
     /// Calls so far.
@@ -168,7 +169,7 @@ impl Engine {
         match ask {
             Ask::Call(request) => self.asked(caller, *request, Attached::default()),
             Ask::Run(request, attached) => self.asked(caller, *request, *attached),
-            Ask::Batch(requests) => Answer::Batch(self.batch(caller, requests)),
+            Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps)),
             Ask::Tools(words) => Answer::Tools(self.tools(words.as_deref())),
             Ask::Runs(filter) => {
                 self.read(|record| record.runs(&own(caller, filter)).map(Answer::Runs))

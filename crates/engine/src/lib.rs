@@ -33,6 +33,7 @@ mod story;
 mod tests;
 
 pub use attached::{Attached, Attachment, Input};
+pub use batch::{BATCH_MOST, Step};
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;

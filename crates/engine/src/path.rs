@@ -77,7 +77,8 @@ impl Engine {
         if let Err(problem) = self.within_its_rate(call, story.begun()) {
             return self.noted(call, &story, Done::failed(problem));
         }
-        if let Some(value) = self.cached(call, story.begun()) {
+        let key = self.key(call);
+        if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
             return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
         }
         let trial = match self.breakers.pass(&tool_of(call), story.begun()) {
@@ -96,8 +97,8 @@ impl Engine {
         };
         // What the caller's own arguments lead to says nothing about the tool.
         trial.tell(reply.status != Status::Error, Instant::now());
-        if reply.status == Status::Success {
-            self.keep(call, reply.value.as_ref(), Instant::now());
+        if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
+            self.keep(call, key, value, Instant::now());
         }
         reply
     }

@@ -7,7 +7,7 @@ use hotcell_request::{Arguments, Request};
 use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::{Value, json};
 
-use crate::{Answer, Ask, Attached, Attachment, Engine, Input, Options, Policy, Reply, run};
+use crate::{Answer, Ask, Attached, Attachment, Engine, Input, Options, Policy, Reply, Step, run};
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
@@ -119,7 +119,7 @@ fn a_batch_has_a_reply_for_each_in_order() {
     let world = World::new();
     let request =
         |n: i64| Request::new("add".parse().unwrap(), Arguments::Value(json!({"a": n, "b": n})));
-    let requests = (0..40).map(request).collect();
+    let requests = (0..40).map(|n| Step::from(request(n))).collect();
     let Answer::Batch(replies) = world.engine.ask(&caller(), Ask::Batch(requests)) else {
         panic!()
     };
