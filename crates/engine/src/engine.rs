@@ -25,6 +25,7 @@ use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::path::panicked;
 use crate::reply::{Problem, Reply};
+use crate::stage::{Stage, Watch};
 
 /// How an engine is set up, by whoever embeds it.
 #[derive(Debug, Clone)]
@@ -37,12 +38,14 @@ pub struct Options {
     pub workspace: Option<PathBuf>,
     /// What decides on calls.
     pub policy: Snapshot,
+    /// Who is told how far each call has come.
+    pub watch: Option<Watch>,
 }
 
 impl Options {
     pub fn at(home: impl Into<PathBuf>) -> Options {
         let policy = Snapshot::built_in();
-        Options { home: home.into(), minimum: Level::User, workspace: None, policy }
+        Options { home: home.into(), minimum: Level::User, workspace: None, policy, watch: None }
     }
 }
 
@@ -113,6 +116,7 @@ pub struct Engine {
     pub(crate) cache: Cache,
     pub(crate) claims: Claims,
     pub(crate) crowds: Crowds,
+    watch: Option<Watch>,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
 }
@@ -159,6 +163,7 @@ impl Engine {
             cache: Cache::default(),
             claims: Claims::default(),
             crowds: Crowds::default(),
+            watch: options.watch,
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
         })
@@ -253,6 +258,12 @@ impl Engine {
         match words {
             Some(words) => tools.search(words, usize::MAX),
             None => tools.list(None, None),
+        }
+    }
+
+    pub(crate) fn passed(&self, call: CallId, stage: Stage) {
+        if let Some(watch) = &self.watch {
+            watch.tell(call, stage);
         }
     }
 

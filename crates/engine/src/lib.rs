@@ -28,6 +28,7 @@ mod hands;
 mod path;
 mod prepare;
 mod reply;
+mod stage;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -38,3 +39,4 @@ pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
 pub use reply::{Problem, ProblemKind, Reply};
+pub use stage::{Stage, Watch};

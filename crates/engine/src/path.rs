@@ -17,6 +17,7 @@ use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::prepare::{Ready, Work};
 use crate::reply::{Problem, ProblemKind, Reply};
+use crate::stage::Stage;
 use crate::story::{Story, tool_of};
 
 /// What a tool gave back, before anybody else looks at it.
@@ -52,6 +53,7 @@ impl Engine {
             Ok(call) => call,
             Err(error) => return Reply::invalid(id, &error),
         };
+        self.passed(id, Stage::Called);
         let facts = Facts { now: now(), mode: None, state: None };
         match judge(&self.policy, &call, &facts) {
             Verdict::Allow(permit) => self.permitted(permit, &facts, attached),
@@ -74,6 +76,7 @@ impl Engine {
     fn permitted(&self, permit: Permit<'_>, facts: &Facts, mut attached: Attached<'_>) -> Reply {
         let call = permit.call();
         let story = Story::new(call, facts, permit.account());
+        self.passed(call.id(), Stage::Judged);
         if let Err(problem) = self.within_its_rate(call, story.begun()) {
             return self.noted(call, &story, Done::failed(problem));
         }
@@ -89,6 +92,7 @@ impl Engine {
             Ok(ready) => ready,
             Err(problem) => return self.noted(call, &story, Done::failed(problem)),
         };
+        self.passed(call.id(), Stage::Prepared);
         let reply = if call.effects().can_change_something() {
             self.with_intent(permit, &story, ready, attached)
         } else {
@@ -116,11 +120,15 @@ impl Engine {
             Ok(intent) => intent,
             Err(problem) => return Reply::failed(call.id(), problem),
         };
+        self.passed(call.id(), Stage::Intended);
         let claim = self.claims.take(written_paths(call));
         let done = self.in_turn(permit, ready, attached);
         drop(claim);
         match intent.finish(story.outcome(&done)) {
-            Ok(_) => reply_of(call, story, done),
+            Ok(_) => {
+                self.passed(call.id(), Stage::Recorded);
+                reply_of(call, story, done)
+            }
             Err(error) => Reply::failed(call.id(), not_recorded(&error)),
         }
     }
@@ -172,7 +180,9 @@ impl Engine {
             Ok(turn) => turn,
             Err(problem) => return Done::failed(problem),
         };
+        self.passed(call.id(), Stage::Scheduled);
         let done = checked(call, self.carry_out(permit, ready, &mut attached, &reins));
+        self.passed(call.id(), Stage::CarriedOut);
         match turn.map(|turn| turn.finish(done.status == Status::Success)) {
             None | Some(Ok(())) => done,
             Some(Err(why)) => {
@@ -226,6 +236,7 @@ impl Engine {
         if let Ok(record) = self.recording() {
             // Nothing has happened that the record would have to know of.
             record.append_later(story.called(&done)).ok();
+            self.passed(call.id(), Stage::Recorded);
         }
         reply_of(call, story, done)
     }
