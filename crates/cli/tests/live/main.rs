@@ -13,6 +13,7 @@ mod ends;
 mod hostile;
 mod inputs;
 mod limits;
+mod many;
 mod options;
 mod outputs;
 mod signals;
