@@ -6,7 +6,7 @@ use std::time::Instant;
 use hotcell_policy::{Facts, Permit, Verdict, judge};
 use hotcell_record::{AppendError, Draft, Durability, Kind, Payload, now};
 use hotcell_request::{Call, Request};
-use hotcell_schedule::{Control, Failed, Priority, Turn, Want};
+use hotcell_schedule::{Priority, Turn, Unstoppable, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Name, Status};
 use serde_json::Value;
 
@@ -281,21 +281,4 @@ fn written_paths(call: &Call) -> Vec<String> {
     }
     let paths: Vec<String> = call.paths().into_iter().map(str::to_owned).collect();
     if paths.is_empty() { vec![String::new()] } else { paths }
-}
-
-/// Of a job that runs to its end once it has begun.
-struct Unstoppable;
-
-impl Control for Unstoppable {
-    fn pause(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn resume(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn destroy(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
 }
