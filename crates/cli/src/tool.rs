@@ -132,7 +132,7 @@ fn tell(reply: &Reply, json: bool) -> u8 {
     let code = exit_of(reply.status);
     if json {
         let document = serde_json::to_string(reply).unwrap_or_default();
-        return written(print::data(&(document + "\n")), code);
+        return print::data_and(&(document + "\n"), code);
     }
     for problem in &reply.problems {
         let place = if problem.at.is_empty() { String::new() } else { format!("{}: ", problem.at) };
@@ -142,13 +142,9 @@ fn tell(reply: &Reply, json: bool) -> u8 {
         print::to_people(&shown.text(print::colour()));
     }
     match &reply.value {
-        Some(value) => written(print::data(&format!("{value:#}\n")), code),
+        Some(value) => print::data_and(&format!("{value:#}\n"), code),
         None => code,
     }
-}
-
-fn written(printed: u8, code: u8) -> u8 {
-    if printed == 0 { code } else { printed }
 }
 
 fn exit_of(status: Status) -> u8 {
