@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
 use std::sync::Arc;
 
 use hotcell_policy::Permit;
@@ -13,7 +13,6 @@ use hotcell_sandbox::{Command, Input, Item, Job, Refusal, Sink, Stdin, What, Wor
 use hotcell_tools::{BuiltIn, Deadline, Plan, Program, Ran, SandboxedTool};
 use hotcell_types::{Exit, Outcome, Status};
 use hotcell_workspace::{Root, SnapshotBounds};
-use rustix::fs::MemfdFlags;
 use serde_json::Value;
 
 use crate::engine::Engine;
@@ -137,14 +136,7 @@ fn resolve(host: &Host, program: &Program) -> Result<(Command, Option<Input>), P
 }
 
 fn in_memory(bytes: &[u8]) -> Result<File, Problem> {
-    let made = rustix::fs::memfd_create("argument", MemfdFlags::CLOEXEC).map_err(io::Error::from);
-    let filled = made.and_then(|memory| {
-        let mut file = File::from(memory);
-        file.write_all(bytes)?;
-        file.rewind()?;
-        Ok(file)
-    });
-    filled.map_err(|error| {
+    hotcell_sandbox::in_memory(bytes).map_err(|error| {
         Problem::new(
             "an argument could not be kept in memory",
             error.to_string(),

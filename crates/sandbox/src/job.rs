@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use hotcell_types::{Layer, Level, Limits, Profile};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// What the operator decided. No request can change any of it.
 #[derive(Debug, Clone)]
@@ -71,6 +72,14 @@ pub struct Input {
     /// One path component.
     pub name: OsString,
     pub file: File,
+}
+
+/// A file that is nowhere but in memory, for an [`Input`] or [`Stdin`] that is not on a disk.
+pub fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// What a working directory is filled with. It may be asked for more than once: a run whose launcher is

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use hotcell_sandbox::{Input, cause};
 use hotcell_types::Bytes;
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use rustix::fs::OFlags;
 
 use crate::problem::Problem;
 
@@ -155,15 +155,8 @@ fn must_fit(inputs: &[Input], disk: Bytes) -> Result<(), Problem> {
 
 /// Code that has no file, as one that only this process can see.
 pub(super) fn in_memory(code: &[u8]) -> Result<File, Problem> {
-    let make = || {
-        let mut file = File::from(memfd_create("code", MemfdFlags::CLOEXEC)?);
-        file.write_all(code)?;
-        file.rewind()?;
-        Ok(file)
-    };
-    make().map_err(|e: io::Error| {
-        Problem::error("the code could not be kept in memory").why(cause(&e))
-    })
+    hotcell_sandbox::in_memory(code)
+        .map_err(|e| Problem::error("the code could not be kept in memory").why(cause(&e)))
 }
 
 /// hotcell's own standard input, to be passed on.
