@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
-use hotcell_types::{Artifact, Skipped};
+use hotcell_types::{Artifact, Skipped, hex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use sha2::{Digest, Sha256};
 
@@ -312,7 +312,7 @@ fn copy_and_hash(mut source: impl Read, target: &mut impl Write) -> io::Result<S
         let length = source.read(&mut buffer)?;
         let chunk = buffer.get(..length).unwrap_or_default();
         if chunk.is_empty() {
-            return Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+            return Ok(hex::text(&hasher.finalize()));
         }
         hasher.update(chunk);
         target.write_all(chunk)?;

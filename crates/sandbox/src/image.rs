@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use hotcell_types::hex;
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -51,7 +52,7 @@ fn sealed(bytes: &[u8]) -> Result<File, Errno> {
 
 /// In a file that only root can write; root puts it there.
 fn installed(dir: &Path, bytes: &[u8]) -> io::Result<File> {
-    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::text(&Sha256::digest(bytes));
     let path = dir.join(format!("launcher-{digest}"));
     match checked(&path, bytes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -3,6 +3,7 @@
 mod caller;
 mod decision;
 mod effect;
+pub mod hex;
 mod id;
 mod level;
 mod limits;
