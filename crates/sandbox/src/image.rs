@@ -11,6 +11,8 @@ use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::random;
+
 /// The launcher's executable.
 #[cfg(not(feature = "holes"))]
 const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER"));
@@ -68,9 +70,7 @@ fn installed(dir: &Path, bytes: &[u8]) -> io::Result<File> {
 
 /// Beside and then renamed, so that nobody sees half of it.
 fn install(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let beside = dir.join(format!(".launcher-{:016x}", u64::from_ne_bytes(random)));
+    let beside = dir.join(format!(".launcher-{}", random::digits()?));
     DirBuilder::new().recursive(true).create(dir)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&beside)?;
     // For everybody, whatever root's umask is.
