@@ -26,7 +26,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         &["hotcell-types"],
         "who runs when is decided by ids, priorities and limits; what runs is not its affair",
     ),
-    ("hotcell-workspace", &[], "a tree is touched through held descriptors, and knows no call"),
+    (
+        "hotcell-workspace",
+        &["hotcell-types"],
+        "a tree is touched through held descriptors, and knows no call",
+    ),
     (
         "hotcell-policy",
         &["hotcell-request", "hotcell-types"],

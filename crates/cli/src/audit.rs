@@ -172,10 +172,7 @@ fn verify(json: bool) -> Result<u8, Problem> {
     } else {
         verdict.to_string()
     };
-    Ok(match print::data(&text) {
-        0 => code,
-        not_written => not_written,
-    })
+    Ok(print::data_and(&text, code))
 }
 
 fn export(file: Option<PathBuf>) -> Result<u8, Problem> {

@@ -32,11 +32,7 @@ pub(crate) fn main(args: Args) -> u8 {
     let probe = Probe::of_this_host(&config.settings().home);
     let text =
         if args.json { report::document(&probe, &minimum) } else { report::text(&probe, &minimum) };
-    match print::data(&text) {
-        0 if is_well(&probe, &minimum) => 0,
-        0 => exit::REFUSED,
-        not_written => not_written,
-    }
+    print::data_and(&text, if is_well(&probe, &minimum) { 0 } else { exit::REFUSED })
 }
 
 /// What the operator accepts.

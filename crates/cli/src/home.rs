@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hotcell_engine::{Engine, OpenError, Options};
 use hotcell_sandbox::Settings;
-use hotcell_types::{Caller, Door, Name};
+use hotcell_types::{Caller, Door, Name, Utc};
 
 use crate::config::Config;
 use crate::exit;
@@ -65,18 +65,8 @@ pub(crate) fn close(engine: Engine, code: u8) -> u8 {
 
 /// A moment in UTC, to the second, as ISO 8601 has it.
 pub(crate) fn moment(nanos: i64) -> String {
-    let seconds = nanos.div_euclid(1_000_000_000);
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 0000-03-01, in eras of 400 years (Howard Hinnant's algorithm).
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    let Utc { year, month, day, hour, minute, second, .. } =
+        Utc::at(nanos.div_euclid(1_000_000_000));
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

@@ -11,6 +11,14 @@ pub(crate) fn data(text: &str) -> u8 {
     exit_of(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
+/// The same, with the number to exit with if it arrived.
+pub(crate) fn data_and(text: &str, code: u8) -> u8 {
+    match data(text) {
+        0 => code,
+        not_written => not_written,
+    }
+}
+
 /// The exit number for having written, or not.
 pub(crate) fn exit_of(written: io::Result<()>) -> u8 {
     match written {

@@ -22,10 +22,7 @@ pub(crate) struct Problem {
 /// Prints a problem and gives the number to exit with.
 pub(crate) fn report(problem: &Problem, json: bool) -> u8 {
     if json {
-        match print::data(&run::report::problem_document(problem)) {
-            0 => problem.exit,
-            not_written => not_written,
-        }
+        print::data_and(&run::report::problem_document(problem), problem.exit)
     } else {
         print::to_people(&problem.text(print::colour()));
         problem.exit

@@ -132,19 +132,15 @@ fn tell(reply: &Reply, json: bool) -> u8 {
     let code = exit_of(reply.status);
     if json {
         let document = serde_json::to_string(reply).unwrap_or_default();
-        return written(print::data(&(document + "\n")), code);
+        return print::data_and(&(document + "\n"), code);
     }
     for problem in &reply.problems {
         print::to_people(&Problem::from(problem.clone()).text(print::colour()));
     }
     match &reply.value {
-        Some(value) => written(print::data(&format!("{value:#}\n")), code),
+        Some(value) => print::data_and(&format!("{value:#}\n"), code),
         None => code,
     }
-}
-
-fn written(printed: u8, code: u8) -> u8 {
-    if printed == 0 { code } else { printed }
 }
 
 fn exit_of(status: Status) -> u8 {

@@ -155,7 +155,7 @@ impl Version {
 }
 
 fn content(bytes: u64, digest: [u8; 32]) -> Content {
-    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = hotcell_types::hex::text(&digest);
     Content { bytes, sha256 }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hotcell_types::hex;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
@@ -42,7 +43,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(f, &self.0)
     }
 }
 
@@ -57,16 +58,7 @@ impl FromStr for Digest {
 
     /// One spelling only.
     fn from_str(text: &str) -> Result<Digest, BadDigest> {
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 64 || !text.bytes().all(is_hex) {
-            return Err(BadDigest);
-        }
-        let mut bytes = [0; 32];
-        for (byte, place) in bytes.iter_mut().zip((0..64).step_by(2)) {
-            let pair = text.get(place..place + 2).ok_or(BadDigest)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| BadDigest)?;
-        }
-        Ok(Digest(bytes))
+        hex::parse(text).map(Digest).ok_or(BadDigest)
     }
 }
 

@@ -64,6 +64,13 @@ pub(crate) fn names(dir: impl AsFd) -> io::Result<impl Iterator<Item = io::Resul
     }))
 }
 
+/// From the kernel's generator, which gives as much as this at once.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
 /// A new file under a name that nobody can guess. Dropped, it is gone.
 #[derive(Debug)]
 pub(crate) struct Partial<'a> {
@@ -75,9 +82,7 @@ pub(crate) struct Partial<'a> {
 
 impl Partial<'_> {
     pub(crate) fn create(dir: &OwnedFd, mode: Mode) -> io::Result<Partial<'_>> {
-        let mut random = [0; 16];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let name = CString::new(format!("{PARTIAL}{:032x}", u128::from_ne_bytes(random)))?;
+        let name = CString::new(format!("{PARTIAL}{:032x}", u128::from_ne_bytes(random()?)))?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(dir, &name, flags, mode)?);

@@ -7,11 +7,11 @@ use rusqlite::{Transaction, params};
 use crate::digest::Blob;
 use crate::error::{Error, StoreError};
 use crate::line::{ArtifactName, Note, Tag, ToolName};
-use crate::query;
 use crate::rows::{Artifact, ArtifactId, Edge, Tagging, Target, Verdict};
 use crate::statement::Statement;
 use crate::store::Stored;
 use crate::words::{Aspect, Media, Relation, Role, Ruling, Type};
+use crate::{dir, query};
 
 /// Most edges of an artifact, tags that it has at one time, and times that it is tagged or judged.
 pub const MAX_EDGES: usize = 256;
@@ -273,9 +273,7 @@ fn signed(number: u64) -> Result<i64, Error> {
 }
 
 fn new_id(time: i64) -> Result<ArtifactId, Error> {
-    let mut chance = [0; 10];
-    rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| StoreError::io("make an id")(errno.into()))?;
+    let chance = dir::random().map_err(StoreError::io("make an id"))?;
     let millis = u64::try_from(time / 1_000_000).unwrap_or(0);
     Ok(ArtifactId(CallId::new(millis, chance)))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hotcell_types::hex;
 use sha2::{Digest as _, Sha256};
 
 /// `N` bytes, written as lower-case hexadecimal.
@@ -48,7 +49,7 @@ impl Digest {
 
 impl<const N: usize> fmt::Display for Hex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(f, &self.0)
     }
 }
 
@@ -62,21 +63,7 @@ impl<const N: usize> FromStr for Hex<N> {
     type Err = BadHex;
 
     fn from_str(text: &str) -> Result<Hex<N>, BadHex> {
-        if text.len() != 2 * N {
-            return Err(BadHex);
-        }
-        let mut bytes = [0; N];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            for &letter in pair {
-                let digit = match letter {
-                    b'0'..=b'9' => letter - b'0',
-                    b'a'..=b'f' => letter - b'a' + 10,
-                    _ => return Err(BadHex),
-                };
-                *byte = *byte << 4 | digit;
-            }
-        }
-        Ok(Hex(bytes))
+        hex::parse(text).map(Hex).ok_or(BadHex)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hotcell_types::hex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use sha2::Digest as _;
@@ -42,7 +43,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(f, &self.0)
     }
 }
 
@@ -56,17 +57,7 @@ impl FromStr for Digest {
     type Err = BadDigest;
 
     fn from_str(text: &str) -> Result<Digest, BadDigest> {
-        let digit = |c: &u8| match c {
-            b'0'..=b'9' => Ok(c - b'0'),
-            b'a'..=b'f' => Ok(c - b'a' + 10),
-            _ => Err(BadDigest),
-        };
-        let mut bytes = Vec::with_capacity(32);
-        for pair in text.as_bytes().chunks(2) {
-            let [high, low] = pair else { return Err(BadDigest) };
-            bytes.push(digit(high)? << 4 | digit(low)?);
-        }
-        bytes.try_into().map(Digest).map_err(|_| BadDigest)
+        hex::parse(text).map(Digest).ok_or(BadDigest)
     }
 }
 

@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
-use hotcell_types::{Artifact, Skipped};
+use hotcell_types::{Artifact, Skipped, hex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags};
 use sha2::{Digest, Sha256};
 
-use crate::cause;
 use crate::supplies::{Placed, Thing};
+use crate::{cause, random};
 
 /// Deepest directory that is looked into.
 const MAX_DEPTH: usize = 64;
@@ -300,9 +300,7 @@ fn store(
 
 /// A name that the run cannot have chosen.
 fn part_name() -> io::Result<CString> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    Ok(CString::new(format!(".hotcell-{:016x}.part", u64::from_ne_bytes(random)))?)
+    Ok(CString::new(format!(".hotcell-{}.part", random::digits()?))?)
 }
 
 fn copy_and_hash(mut source: impl Read, target: &mut impl Write) -> io::Result<String> {
@@ -312,7 +310,7 @@ fn copy_and_hash(mut source: impl Read, target: &mut impl Write) -> io::Result<S
         let length = source.read(&mut buffer)?;
         let chunk = buffer.get(..length).unwrap_or_default();
         if chunk.is_empty() {
-            return Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+            return Ok(hex::text(&hasher.finalize()));
         }
         hasher.update(chunk);
         target.write_all(chunk)?;

@@ -6,9 +6,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use hotcell_types::hex;
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
+
+use crate::random;
 
 /// The launcher's executable.
 #[cfg(not(feature = "holes"))]
@@ -51,7 +54,7 @@ fn sealed(bytes: &[u8]) -> Result<File, Errno> {
 
 /// In a file that only root can write; root puts it there.
 fn installed(dir: &Path, bytes: &[u8]) -> io::Result<File> {
-    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::text(&Sha256::digest(bytes));
     let path = dir.join(format!("launcher-{digest}"));
     match checked(&path, bytes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -67,9 +70,7 @@ fn installed(dir: &Path, bytes: &[u8]) -> io::Result<File> {
 
 /// Beside and then renamed, so that nobody sees half of it.
 fn install(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let beside = dir.join(format!(".launcher-{:016x}", u64::from_ne_bytes(random)));
+    let beside = dir.join(format!(".launcher-{}", random::digits()?));
     DirBuilder::new().recursive(true).create(dir)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&beside)?;
     // For everybody, whatever root's umask is.

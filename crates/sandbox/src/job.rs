@@ -74,10 +74,10 @@ pub struct Input {
     pub file: File,
 }
 
-/// A file with this content that only this process can see.
-pub fn in_memory(content: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create("content", MemfdFlags::CLOEXEC)?);
-    file.write_all(content)?;
+/// A file that is nowhere but in memory, for an [`Input`] or [`Stdin`] that is not on a disk.
+pub fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("input", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
     file.rewind()?;
     Ok(file)
 }

@@ -17,6 +17,7 @@ mod launcher;
 mod layout;
 mod native;
 mod places;
+mod random;
 mod running;
 pub mod seccomp;
 mod seen;

@@ -11,6 +11,8 @@ use hotcell_jail::place;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::random;
+
 /// Says of a directory that it is one of these.
 const PREFIX: &str = "run-";
 
@@ -29,9 +31,7 @@ impl Places {
         let run = home.join("run");
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&run)?;
         let above = open_dir(CWD, &c_path(&run)?)?;
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
+        let name = format!("{PREFIX}{}", random::digits()?);
         let path = run.join(&name);
         let name = CString::new(name)?;
         rustix::fs::mkdirat(&above, &name, Mode::from_raw_mode(0o700))?;

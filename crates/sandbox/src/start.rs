@@ -27,7 +27,7 @@ use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
 use crate::supplies::{self, Placed};
-use crate::{Job, Refusal, steps};
+use crate::{Job, Refusal, random, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -199,12 +199,9 @@ fn arguments(job: &Job, places: Option<&Places>) -> Vec<OsString> {
 }
 
 fn random_key() -> io::Result<NonZeroU64> {
-    let mut bytes = [0; 8];
     loop {
-        let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        match NonZeroU64::new(u64::from_ne_bytes(bytes)) {
-            Some(key) if read == bytes.len() => return Ok(key),
-            _ => {}
+        if let Some(key) = NonZeroU64::new(random::number()?) {
+            return Ok(key);
         }
     }
 }

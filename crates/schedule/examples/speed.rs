@@ -7,25 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_schedule::{Control, Failed, Limits, Priority, Scheduler, Want};
+use hotcell_schedule::{Control, Limits, Priority, Scheduler, Unstoppable, Want};
 use hotcell_types::{Bytes, CallId, Count, Name};
-
-#[derive(Debug)]
-struct Still;
-
-impl Control for Still {
-    fn pause(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn resume(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-
-    fn destroy(&self) -> Result<(), Failed> {
-        Err(Failed)
-    }
-}
 
 fn want(n: u64) -> Want {
     Want {
@@ -65,7 +48,7 @@ fn report(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let control: Arc<dyn Control> = Arc::new(Still);
+    let control: Arc<dyn Control> = Arc::new(Unstoppable);
     let mut ids = 0..;
     let mut next = move || want(ids.next().unwrap_or_default());
 

@@ -4,14 +4,8 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use std::time::Duration;
-//! # use hotcell_schedule::{Control, Failed, Limits, Priority, Scheduler, Want};
+//! # use hotcell_schedule::{Limits, Priority, Scheduler, Unstoppable, Want};
 //! # use hotcell_types::{Bytes, CallId, Name};
-//! # struct Job;
-//! # impl Control for Job {
-//! #     fn pause(&self) -> Result<(), Failed> { Ok(()) }
-//! #     fn resume(&self) -> Result<(), Failed> { Ok(()) }
-//! #     fn destroy(&self) -> Result<(), Failed> { Ok(()) }
-//! # }
 //! let scheduler = Scheduler::new(Limits::of_machine(2, Bytes::mib(4096)));
 //! let want = Want {
 //!     id: CallId::new(0, [7; 10]),
@@ -23,7 +17,7 @@
 //!     after: vec![],
 //!     patience: Duration::from_secs(60),
 //! };
-//! let turn = scheduler.request(want, Arc::new(Job))?.wait()?;
+//! let turn = scheduler.request(want, Arc::new(Unstoppable))?.wait()?;
 //! // … run it …
 //! turn.finish(true)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -102,4 +96,4 @@ pub use limits::{Limits, Share};
 pub use remembered::MOST_REMEMBERED;
 pub use scheduler::{Canceller, Scheduler, Turn, Waiting};
 pub use snapshot::{Doing, Running, Snapshot};
-pub use want::{BadPriority, Control, Failed, MOST_AFTER, MOST_WAIT, Priority, Want};
+pub use want::{BadPriority, Control, Failed, MOST_AFTER, MOST_WAIT, Priority, Unstoppable, Want};

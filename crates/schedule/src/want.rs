@@ -95,6 +95,24 @@ pub trait Control: Send + Sync {
 #[error("the job could not be paused, resumed or ended")]
 pub struct Failed;
 
+/// The control of a job that runs to its end once it has begun: nothing preempts it.
+#[derive(Debug, Clone, Copy)]
+pub struct Unstoppable;
+
+impl Control for Unstoppable {
+    fn pause(&self) -> Result<(), Failed> {
+        Err(Failed)
+    }
+
+    fn resume(&self) -> Result<(), Failed> {
+        Err(Failed)
+    }
+
+    fn destroy(&self) -> Result<(), Failed> {
+        Err(Failed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

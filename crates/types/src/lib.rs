@@ -1,8 +1,10 @@
 //! The nouns of hotcell. Every other crate speaks in these; none of them does IO.
 
 mod caller;
+mod date;
 mod decision;
 mod effect;
+pub mod hex;
 mod id;
 mod level;
 mod limits;
@@ -11,6 +13,7 @@ mod template;
 mod units;
 
 pub use caller::{BadName, Caller, Door, Name};
+pub use date::Utc;
 pub use decision::Decision;
 pub use effect::{Effect, Effects};
 pub use id::{BadId, CallId};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::str::FromStr;
 
+use hotcell_types::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -55,7 +56,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(f, &self.0)
     }
 }
 
@@ -69,23 +70,7 @@ impl FromStr for Digest {
     type Err = BadDigest;
 
     fn from_str(text: &str) -> Result<Digest, BadDigest> {
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        let mut bytes = [0; 32];
-        if pairs.len() != bytes.len() || !rest.is_empty() {
-            return Err(BadDigest);
-        }
-        for (byte, &[high, low]) in bytes.iter_mut().zip(pairs) {
-            *byte = digit(high)? << 4 | digit(low)?;
-        }
-        Ok(Digest(bytes))
-    }
-}
-
-fn digit(letter: u8) -> Result<u8, BadDigest> {
-    match letter {
-        b'0'..=b'9' => Ok(letter - b'0'),
-        b'a'..=b'f' => Ok(letter - b'a' + 10),
-        _ => Err(BadDigest),
+        hex::parse(text).map(Digest).ok_or(BadDigest)
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use hotcell_types::hex;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Largest message that is read. Replies are some hundred bytes.
@@ -89,7 +90,7 @@ struct Link {
 
 impl Link {
     fn authenticate(&mut self, uid: u32) -> Result<(), DbusError> {
-        let id: String = uid.to_string().bytes().map(|b| format!("{b:02x}")).collect();
+        let id = hex::text(uid.to_string().as_bytes());
         self.send(format!("\0AUTH EXTERNAL {id}\r\n").as_bytes())?;
         let line = self.line()?;
         if !line.starts_with("OK ") {

@@ -58,14 +58,8 @@ impl CgroupError {
         file: &str,
         errno: Errno,
     ) -> CgroupError {
-        CgroupError {
-            doing,
-            controller,
-            file: file.into(),
-            value: None,
-            cause: Cause::Io(errno.into()),
-            fix: fix_for(errno, controller, file).into(),
-        }
+        let fix = fix_for(errno, controller, file);
+        CgroupError::new(doing, controller, file, Cause::Io(errno.into()), fix)
     }
 
     pub(super) fn timed_out(
@@ -74,17 +68,9 @@ impl CgroupError {
         file: &str,
         waited: Duration,
     ) -> CgroupError {
-        CgroupError {
-            doing,
-            controller,
-            file: file.into(),
-            value: None,
-            cause: Cause::TimedOut(waited),
-            fix:
-                "look for processes in state D with `ps -eo pid,stat,wchan,args`; what is left is \
-                  removed when hotcell next starts"
-                    .into(),
-        }
+        let fix = "look for processes in state D with `ps -eo pid,stat,wchan,args`; what is left is \
+                   removed when hotcell next starts";
+        CgroupError::new(doing, controller, file, Cause::TimedOut(waited), fix.into())
     }
 
     pub(super) fn missing(
@@ -93,14 +79,17 @@ impl CgroupError {
         file: &str,
         fix: &str,
     ) -> CgroupError {
-        CgroupError {
-            doing,
-            controller,
-            file: file.into(),
-            value: None,
-            cause: Cause::Missing,
-            fix: fix.into(),
-        }
+        CgroupError::new(doing, controller, file, Cause::Missing, fix.into())
+    }
+
+    fn new(
+        doing: &'static str,
+        controller: &'static str,
+        file: &str,
+        cause: Cause,
+        fix: String,
+    ) -> CgroupError {
+        CgroupError { doing, controller, file: file.into(), value: None, cause, fix: fix.into() }
     }
 
     pub(super) fn with_value(self, value: &[u8]) -> CgroupError {

@@ -1,11 +1,10 @@
 //! The names that hotcell gives to cgroups, and how they are told from everybody else's.
 
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::random;
 
 const PREFIX: &str = "hotcell-";
-/// Sixteen hexadecimal digits: enough that two processes never choose the same.
-const RANDOM_BYTES: usize = 8;
 
 /// `hotcell-<random>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +12,7 @@ pub(super) struct Name(String);
 
 impl Name {
     pub(super) fn random() -> Result<Name, Errno> {
-        let mut bytes = [0; RANDOM_BYTES];
-        let n = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
-        if n != RANDOM_BYTES {
-            return Err(Errno::IO);
-        }
-        Ok(Name(format!("{PREFIX}{:016x}", u64::from_ne_bytes(bytes))))
+        Ok(Name(format!("{PREFIX}{}", random::digits()?)))
     }
 
     /// The directory in which all runs of this process are.

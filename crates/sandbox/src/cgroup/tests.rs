@@ -10,10 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_types::{Bytes, Count, Cpus, Span};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tempfile::TempDir;
 
 use super::dir::Dir;
 use super::find::Roles;
-use super::parse::Version;
+use super::parse::{Mount, Version};
 use super::*;
 
 pub(super) const LIMITS: Limits = Limits {
@@ -27,6 +31,9 @@ pub(super) const LIMITS: Limits = Limits {
     open_files: Count::of(64),
     output: Bytes::kib(64),
 };
+
+/// How long a test waits for what has to come.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -53,6 +60,58 @@ fn legacy() -> Result<Cgroups, Unavailable> {
     without("mountinfo", " - cgroup2 ");
     without("cgroup", "0::");
     Cgroups::find_on(&Host::fake(dir.path(), &dir.path().join("no-systemd")))
+}
+
+/// An empty directory of one test in each of the usual places. Others come and go in those, and sweep
+/// them; here a test can count. `proc_self` leads whoever looks there to these bases.
+struct Bases {
+    paths: Vec<PathBuf>,
+    proc_self: TempDir,
+}
+
+impl Bases {
+    fn make(kind: Kind, test: &str) -> Option<Bases> {
+        let usual = cgroups(kind, test)?;
+        let name = format!("{test}-{kind:?}-{}", std::process::id());
+        let proc_self = tempfile::tempdir().unwrap();
+        std::fs::copy("/proc/self/mountinfo", proc_self.path().join("mountinfo")).unwrap();
+        let mounts = parse::mounts(&std::fs::read("/proc/self/mountinfo").unwrap());
+        let mut bases = Bases { paths: Vec::new(), proc_self };
+        let mut own = String::new();
+        for (number, hierarchy) in usual.hierarchies.iter().enumerate() {
+            let path = hierarchy.path.join(&name);
+            std::fs::create_dir(&path).unwrap();
+            let shows = |m: &&Mount| path.starts_with(&m.point);
+            let mount = mounts.iter().filter(shows).max_by_key(|m| m.point.as_os_str().len());
+            let mount = mount.unwrap();
+            let within = mount.root.join(path.strip_prefix(&mount.point).unwrap());
+            let (number, controllers) = match hierarchy.version {
+                Version::V1 => (number + 1, hierarchy.roles.iter().map(Role::controller).collect()),
+                Version::V2 => (0, Vec::new()),
+            };
+            own += &format!("{number}:{}:{}\n", controllers.join(","), within.display());
+            bases.paths.push(path);
+        }
+        std::fs::write(bases.proc_self.path().join("cgroup"), own).unwrap();
+        Some(bases)
+    }
+
+    fn cgroups(&self) -> Cgroups {
+        cgroups_at(self.proc_self.path()).unwrap()
+    }
+}
+
+impl Drop for Bases {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let removed = std::fs::remove_dir(path);
+            assert!(thread::panicking() || removed.is_ok(), "{}: {removed:?}", path.display());
+        }
+    }
+}
+
+fn cgroups_at(proc_self: &Path) -> Result<Cgroups, Unavailable> {
+    Cgroups::find_on(&Host::fake(proc_self, Path::new("/nonexistent")))
 }
 
 /// Only the v2 hierarchy, without controllers where v1 has them.
@@ -110,13 +169,8 @@ fn spawn_in(cgroup: &Cgroup, script: &str) -> Child {
     child
 }
 
-fn is_alive(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    !status.is_empty() && !status.contains(") Z ")
-}
-
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} did not come true");
         thread::sleep(Duration::from_millis(5));
@@ -303,7 +357,7 @@ fn process_without_descriptors() {
     for more in 0..40 {
         let most = Some(free + more);
         setrlimit(Resource::Nofile, Rlimit { current: most, ..usual }).unwrap();
-        let created = Cgroups::find_on(&Host::fake(&proc_self, Path::new("/nonexistent")))
+        let created = cgroups_at(&proc_self)
             .map_err(|e| e.to_string())
             .and_then(|c| c.create(&LIMITS).map_err(|e| e.to_string()));
         setrlimit(Resource::Nofile, usual).unwrap();
@@ -324,23 +378,12 @@ fn process_without_descriptors() {
 #[test]
 fn running_out_of_descriptors_anywhere_leaves_nothing() {
     let test = "running_out_of_descriptors_anywhere_leaves_nothing";
-    let Some(cgroups) = cgroups(Kind::Legacy, test) else { return };
-    // Bases of its own, since other tests come and go in the usual ones.
-    let name = format!("descriptors-test-{}", std::process::id());
-    let bases: Vec<PathBuf> = cgroups.places().map(|(_, path)| path.join(&name)).collect();
-    bases.iter().for_each(|b| std::fs::create_dir(b).unwrap());
-    let dir = tempfile::tempdir().unwrap();
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-    let v1 = own.lines().filter(|l| !l.starts_with("0::"));
-    let own: String = v1.map(|l| format!("{}/{name}\n", l.trim_end_matches('/'))).collect();
-    std::fs::write(dir.path().join("cgroup"), own).unwrap();
-    std::fs::copy("/proc/self/mountinfo", dir.path().join("mountinfo")).unwrap();
+    let Some(bases) = Bases::make(Kind::Legacy, test) else { return };
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "cgroup::tests::process_without_descriptors", "--ignored"])
-        .env("HOTCELL_TEST_BASES", std::env::join_paths(&bases).unwrap())
-        .env("HOTCELL_TEST_PROC", dir.path())
+        .env("HOTCELL_TEST_BASES", std::env::join_paths(&bases.paths).unwrap())
+        .env("HOTCELL_TEST_PROC", bases.proc_self.path())
         .status();
-    bases.iter().for_each(|b| std::fs::remove_dir(b).unwrap());
     assert!(status.unwrap().success());
 }
 
@@ -386,79 +429,145 @@ fn many_threads_make_and_remove_at_once() {
 const OWNER: &str = "OWNER ";
 
 /// Not a test: the process that `sweeping_…` starts and kills. It says where its directories are and
-/// who is frozen inside, and waits.
+/// who is frozen inside, and waits as long as there is somebody to kill it.
 #[test]
 #[ignore = "started by sweeping_removes_what_a_killed_owner_left_and_nothing_else"]
 fn owner_that_gets_killed() {
-    let kind = match std::env::var("HOTCELL_TEST_KIND").as_deref() {
-        Ok("legacy") => Kind::Legacy,
-        Ok("as-is") => Kind::AsIs,
-        _ => return,
-    };
-    let cgroups = cgroups(kind, "owner_that_gets_killed").unwrap();
+    let Some(proc_self) = std::env::var_os("HOTCELL_TEST_PROC") else { return };
+    let cgroups = cgroups_at(Path::new(&proc_self)).unwrap();
     let cgroup = cgroups.create(&LIMITS).unwrap();
-    let mut child = spawn_in(&cgroup, "exec sleep 600");
+    let mut inmate = spawn_in(&cgroup, "exec sleep 600");
     cgroup.freeze().unwrap();
     // The guard holds the lock of one hierarchy as its stdin.
     let held = cgroups.keep_alive_fds().unwrap().into_iter().next().unwrap();
-    let mut guard =
-        Command::new("sleep").arg("600").stdin(held).stdout(Stdio::null()).spawn().unwrap();
+    let mut guard = Command::new("sleep")
+        .arg("600")
+        .stdin(held)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let places: Vec<_> = directories(&cgroups).iter().map(|p| p.display().to_string()).collect();
-    println!("\n{OWNER}{} {} {}", child.id(), guard.id(), places.join(" "));
-    child.wait().unwrap();
+    println!("\n{OWNER}{} {} {}", inmate.id(), guard.id(), places.join(" "));
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    guard.kill().unwrap();
     guard.wait().unwrap();
+    cgroup.kill().unwrap();
+    inmate.wait().unwrap();
 }
 
+/// Ends with all that it started, however the test ends.
 struct Owner {
     process: Child,
-    inmate: u32,
-    guard: u32,
+    inmate: Stranger,
+    guard: Stranger,
     places: Vec<PathBuf>,
 }
 
-fn start_owner(kind: Kind) -> Owner {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "cgroup::tests::owner_that_gets_killed", "--ignored", "--nocapture"])
-        .env("HOTCELL_TEST_KIND", if kind == Kind::Legacy { "legacy" } else { "as-is" })
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.into_iter().find_map(|l| l.strip_prefix(OWNER).map(String::from)).unwrap();
-    let mut words = line.split(' ');
-    let inmate = words.next().unwrap().parse().unwrap();
-    let guard = words.next().unwrap().parse().unwrap();
-    Owner { process, inmate, guard, places: words.map(PathBuf::from).collect() }
+impl Owner {
+    fn start(bases: &Bases) -> Owner {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cgroup::tests::owner_that_gets_killed", "--ignored", "--nocapture"])
+            .env("HOTCELL_TEST_PROC", bases.proc_self.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines =
+            BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find_map(|l| l.strip_prefix(OWNER).map(String::from)).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let [inmate, guard] = [0, 1].map(|n| Stranger::find(words[n]));
+        let places = words[2..].iter().map(PathBuf::from).collect();
+        let owner = Owner { process, inmate, guard, places };
+        // A spawn returns a moment before the kernel closes, in the child, what it must not inherit.
+        eventually("a guard with one lock", || owner.locks_of(words[1]) == 1);
+        owner
+    }
+
+    fn locks_of(&self, pid: &str) -> usize {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let paths = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        paths.filter(|path| self.places.contains(path)).count()
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.kill();
+        for run in self.places.iter().map(|p| p.join("1")) {
+            // Each file is in one kind of hierarchy, and nowhere once the directory is removed.
+            std::fs::write(run.join("cgroup.freeze"), "0").ok();
+            std::fs::write(run.join("freezer.state"), "THAWED").ok();
+        }
+        let ended = [&self.guard, &self.inmate].map(|s| s.kill() && s.has_ended(PATIENCE));
+        for place in &self.places {
+            std::fs::remove_dir(place.join("1")).ok();
+            std::fs::remove_dir(place).ok();
+        }
+        assert!(thread::panicking() || ended == [true, true], "{ended:?}");
+    }
+}
+
+/// A process that is not a child of this one, held so that its number is nobody else's.
+struct Stranger(OwnedFd);
+
+impl Stranger {
+    fn find(number: &str) -> Stranger {
+        let pid = Pid::from_raw(number.parse().unwrap()).unwrap();
+        Stranger(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+    }
+
+    /// Whether it is on its way out, or gone already.
+    fn kill(&self) -> bool {
+        matches!(pidfd_send_signal(&self.0, Signal::KILL), Ok(()) | Err(Errno::SRCH))
+    }
+
+    fn has_ended(&self, within: Duration) -> bool {
+        let within = Timespec::try_from(within).unwrap();
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&within)) == Ok(1)
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.has_ended(Duration::ZERO)
+    }
 }
 
 #[test]
 fn sweeping_removes_what_a_killed_owner_left_and_nothing_else() {
     for kind in [Kind::AsIs, Kind::Legacy] {
         let test = "sweeping_removes_what_a_killed_owner_left_and_nothing_else";
-        let Some(cgroups) = cgroups(kind, test) else { continue };
+        let Some(bases) = Bases::make(kind, test) else { continue };
+        let cgroups = bases.cgroups();
         let own = cgroups.create(&LIMITS).unwrap();
-        let mut owner = start_owner(kind);
+        let own_places = directories(&cgroups);
+        let mut owner = Owner::start(&bases);
+        let sweep = |removed: usize, alive: usize| {
+            let swept = cgroups.sweep();
+            assert!(swept.failed.is_empty(), "{swept:?}");
+            assert_eq!((swept.removed, swept.alive), (removed, alive), "{swept:?}");
+            assert!(own_places.iter().all(|p| p.join("1").exists()));
+        };
 
-        let swept = cgroups.sweep();
-        assert!(swept.failed.is_empty(), "{swept:?}");
-        assert!(swept.alive >= owner.places.len() * 2, "{swept:?}");
+        sweep(0, own_places.len() + owner.places.len());
         assert!(owner.places.iter().all(|p| p.exists()));
-        assert!(is_alive(owner.inmate));
+        assert!(owner.inmate.is_alive());
 
-        owner.process.kill().unwrap();
-        owner.process.wait().unwrap();
-        assert!(is_alive(owner.inmate), "frozen, it outlives its owner");
-        cgroups.sweep();
+        owner.kill();
+        assert!(owner.inmate.is_alive(), "frozen, it outlives its owner");
+        sweep(owner.places.len() - 1, own_places.len() + 1);
         assert!(owner.places[0].exists(), "the guard's lock holds");
         assert!(owner.places[1..].iter().all(|p| !p.exists()));
 
-        let guard = rustix::process::Pid::from_raw(owner.guard as i32).unwrap();
-        rustix::process::kill_process(guard, rustix::process::Signal::KILL).unwrap();
-        eventually("the death of the guard", || !is_alive(owner.guard));
-        let swept = cgroups.sweep();
-        assert!(swept.failed.is_empty(), "{swept:?}");
+        assert!(owner.guard.kill() && owner.guard.has_ended(PATIENCE));
+        sweep(1, own_places.len());
         assert!(!owner.places[0].exists());
-        eventually("the death of the inmate", || !is_alive(owner.inmate));
+        assert!(owner.inmate.has_ended(PATIENCE));
         own.remove().unwrap();
     }
 }

@@ -1,10 +1,10 @@
-//! Dates, in UTC and the Gregorian calendar, before and after it was introduced. Own code: the way from
-//! seconds to a date is a dozen lines, and holds for every 64-bit number of seconds.
+//! Dates, in UTC and the Gregorian calendar, before and after it was introduced.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hotcell_request::{ToolError, tool};
+use hotcell_types::Utc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,7 +15,6 @@ use crate::BuiltIn;
 /// Most characters of a format.
 const FORMAT_MOST: usize = 256;
 const ISO: &str = "%Y-%m-%dT%H:%M:%SZ";
-const DAY: i64 = 86_400;
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -114,46 +113,8 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or_else(|e| -ms(e.duration()), ms)
 }
 
-struct Civil {
-    year: i64,
-    /// From 1.
-    month: i64,
-    /// From 1.
-    day: i64,
-    /// From 1.
-    day_of_year: i64,
-    /// From Sunday, which is 0.
-    weekday: i64,
-}
-
-/// The date of a day that is so many days after 1970-01-01.
-///
-/// Years are counted from March, so that the day which only leap years have is the last one, and in
-/// eras of 400 years, after which everything repeats.
-fn civil(days: i64) -> Civil {
-    const ERA: i64 = 146_097;
-    // 719468 days lie between 0000-03-01 and 1970-01-01.
-    let from_march = days + 719_468;
-    let (era, day_of_era) = (from_march.div_euclid(ERA), from_march.rem_euclid(ERA));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Five months from March on have 153 days, and so have the next five.
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let day_of_year = match month {
-        1 | 2 => day_of_year - 305,
-        _ => day_of_year + 60 + i64::from(is_leap),
-    };
-    Civil { year, month, day, day_of_year, weekday: (days + 4).rem_euclid(7) }
-}
-
 fn format(timestamp: i64, format: &str) -> Result<String, ToolError> {
-    let date = civil(timestamp.div_euclid(DAY));
-    let second = timestamp.rem_euclid(DAY);
+    let date = Utc::at(timestamp);
     let name = |names: &[&'static str], number: i64| {
         usize::try_from(number).ok().and_then(|n| names.get(n).copied()).unwrap_or_default()
     };
@@ -173,16 +134,16 @@ fn format(timestamp: i64, format: &str) -> Result<String, ToolError> {
             Some('d') => write!(text, "{:02}", date.day),
             Some('e') => write!(text, "{:2}", date.day),
             Some('j') => write!(text, "{:03}", date.day_of_year),
-            Some('H') => write!(text, "{:02}", second / 3600),
-            Some('M') => write!(text, "{:02}", second / 60 % 60),
-            Some('S') => write!(text, "{:02}", second % 60),
+            Some('H') => write!(text, "{:02}", date.hour),
+            Some('M') => write!(text, "{:02}", date.minute),
+            Some('S') => write!(text, "{:02}", date.second),
             Some('A') => text.write_str(weekday),
             Some('a') => text.write_str(weekday.get(..3).unwrap_or_default()),
             Some('B') => text.write_str(month),
             Some('b') => text.write_str(month.get(..3).unwrap_or_default()),
             Some('F') => write!(text, "{}-{:02}-{:02}", year(date.year), date.month, date.day),
             Some('T') => {
-                write!(text, "{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+                write!(text, "{:02}:{:02}:{:02}", date.hour, date.minute, date.second)
             }
             Some('s') => write!(text, "{timestamp}"),
             Some('%') => text.write_str("%"),
@@ -218,47 +179,9 @@ mod tests {
 
     use super::*;
 
-    fn is_leap(year: i64) -> bool {
-        year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0)
-    }
-
-    fn length(year: i64, month: i64) -> i64 {
-        match month {
-            2 => 28 + i64::from(is_leap(year)),
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        }
-    }
-
-    #[test]
-    fn each_day_of_eight_centuries_follows_the_one_before() {
-        let (mut year, mut month, mut day, mut of_year, mut weekday) = (1600, 1, 1, 1, 6);
-        for days in -135_140..157_054 {
-            let date = civil(days);
-            assert_eq!(
-                (date.year, date.month, date.day, date.day_of_year, date.weekday),
-                (year, month, day, of_year, weekday),
-                "{days}"
-            );
-            weekday = (weekday + 1) % 7;
-            (day, of_year) = (day + 1, of_year + 1);
-            if day > length(year, month) {
-                (month, day) = (month + 1, 1);
-            }
-            if month > 12 {
-                (year, month, of_year) = (year + 1, 1, 1);
-            }
-        }
-        assert_eq!((year, month, day), (2400, 1, 1));
-    }
-
     proptest! {
         #[test]
         fn every_number_of_seconds_has_a_date(timestamp: i64) {
-            let date = civil(timestamp.div_euclid(DAY));
-            prop_assert!((1..=12).contains(&date.month));
-            prop_assert!((1..=length(date.year, date.month)).contains(&date.day));
-            prop_assert!((1..=365 + i64::from(is_leap(date.year))).contains(&date.day_of_year));
             prop_assert!(format(timestamp, ISO).unwrap().ends_with('Z'));
         }
     }
