@@ -197,7 +197,8 @@ fn score(term: usize) -> String {
 pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
     let mut statement = conn.prepare_cached(
         "SELECT count(*), ifnull(sum(size), 0), ifnull(
-             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact WHERE tenant = ?1)), 0)
+             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact
+                               WHERE tenant = ?1 AND is_kept = 1)), 0)
          FROM artifact WHERE tenant = ?1",
     )?;
     let count = |row: &Row<'_>, at| row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
@@ -208,7 +209,8 @@ pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
 
 /// Whether any artifact of anybody has this content, for [`Store::sweep`](crate::Store::sweep).
 pub fn is_referenced(conn: &Connection, digest: &Digest) -> Result<bool, Error> {
-    Ok(conn.prepare_cached("SELECT 1 FROM artifact WHERE digest = ?1")?.exists([digest])?)
+    let sql = "SELECT 1 FROM artifact WHERE digest = ?1 AND is_kept = 1";
+    Ok(conn.prepare_cached(sql)?.exists([digest])?)
 }
 
 pub(crate) fn artifact(

@@ -31,6 +31,8 @@ pub struct Artifact {
     pub version: u64,
     #[serde(flatten)]
     pub blob: Blob,
+    /// Whether the content was kept. What was too much has its digest and its size here all the same.
+    pub is_kept: bool,
     pub media: Media,
     #[serde(rename = "type")]
     pub kind: Type,
@@ -166,6 +168,14 @@ pub(crate) fn unreadable(column: usize, why: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, why.into())
 }
 
+fn yes_or_no(row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
+    match row.get(column)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
+    }
+}
+
 /// A number that is never negative.
 struct Count(u64);
 
@@ -179,7 +189,8 @@ impl FromSql for Count {
 impl Artifact {
     pub(crate) const COLUMNS: &str = "artifact.seq, artifact.id, artifact.tenant, \
         artifact.subject, artifact.name, artifact.version, artifact.digest, artifact.size, \
-        artifact.media, artifact.type, artifact.role, artifact.created, artifact.call, artifact.tool";
+        artifact.media, artifact.type, artifact.role, artifact.created, artifact.call, artifact.tool, \
+        artifact.is_kept";
 
     pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Artifact> {
         Ok(Artifact {
@@ -196,6 +207,7 @@ impl Artifact {
             created: row.get(11)?,
             call: row.get::<_, Id>(12)?.0,
             tool: row.get(13)?,
+            is_kept: yes_or_no(row, 14)?,
         })
     }
 }
@@ -228,11 +240,7 @@ impl Tagging {
             seq: row.get::<_, Count>(0)?.0,
             artifact: row.get(1)?,
             tag: row.get(2)?,
-            is_set: match row.get(3)? {
-                0 => false,
-                1 => true,
-                other => return Err(rusqlite::Error::IntegralValueOutOfRange(3, other)),
-            },
+            is_set: yes_or_no(row, 3)?,
             by: row.get::<_, Short>(4)?.0,
             time: row.get(5)?,
         })

@@ -85,6 +85,19 @@ CREATE TRIGGER artifact_verdict_is_kept BEFORE DELETE ON artifact_verdict
     BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never removed'); END;
 CREATE TRIGGER artifact_verdict_is_fixed BEFORE UPDATE ON artifact_verdict
     BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never changed'); END;
+",
+"
+-- Small contents. Written with the first row that refers to them, so that there is none without a row.
+CREATE TABLE artifact_content (
+    digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+    bytes  BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER artifact_content_is_kept BEFORE DELETE ON artifact_content
+    WHEN EXISTS (SELECT 1 FROM artifact WHERE digest = OLD.digest)
+    BEGIN SELECT raise(ABORT, 'contents that rows refer to are never removed'); END;
+
+-- 0 if the content was too much to keep: the row has its digest and its size all the same.
+ALTER TABLE artifact ADD COLUMN is_kept INTEGER NOT NULL DEFAULT 1 CHECK (is_kept IN (0, 1));
 "];
 
 /// Makes the tables, or brings them up to date. Refused if a newer hotcell has been here.
