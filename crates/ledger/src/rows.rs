@@ -136,6 +136,26 @@ impl FromSql for ArtifactId {
     }
 }
 
+/// What is not the name of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a row is called `artifact ID`, `tag N` or `verdict N`")]
+pub struct BadRow;
+
+impl FromStr for RowId {
+    type Err = BadRow;
+
+    /// One spelling only.
+    fn from_str(text: &str) -> Result<RowId, BadRow> {
+        let row = match text.split_once(' ').ok_or(BadRow)? {
+            ("artifact", id) => RowId::Artifact(id.parse().map_err(|_| BadRow)?),
+            ("tag", seq) => RowId::Tagging(seq.parse().map_err(|_| BadRow)?),
+            ("verdict", seq) => RowId::Verdict(seq.parse().map_err(|_| BadRow)?),
+            _ => return Err(BadRow),
+        };
+        if row.to_string() == text { Ok(row) } else { Err(BadRow) }
+    }
+}
+
 impl fmt::Display for RowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,5 +280,22 @@ impl Verdict {
             note: row.get(5)?,
             time: row.get(6)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_one_name() {
+        let id = ArtifactId(CallId::new(7, [1; 10]));
+        for row in [RowId::Artifact(id), RowId::Tagging(1), RowId::Verdict(u64::MAX)] {
+            assert_eq!(row.to_string().parse(), Ok(row));
+        }
+        for bad in ["", "artifact", "artifact x", "tag 01", "tag +1", "tag -1", "verdict 1 ", "x 1"]
+        {
+            assert_eq!(bad.parse::<RowId>(), Err(BadRow), "{bad}");
+        }
     }
 }

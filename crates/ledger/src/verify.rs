@@ -50,6 +50,11 @@ pub enum Fault {
     Changed(RowId),
     #[error("{0} is not in the record")]
     Unstated(RowId),
+    /// For whoever can go through the record and find it.
+    #[error("{0} is in the record, and not here")]
+    Absent(RowId),
+    #[error("the record speaks twice of {0}")]
+    Twice(RowId),
     #[error("row {seq} of the {table}s cannot be understood")]
     Unreadable { table: Table, seq: i64 },
     #[error("rows {first} to {last} of the {table}s are gone")]
