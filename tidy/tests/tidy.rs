@@ -55,6 +55,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell-engine",
         &[
+            "hotcell-ledger",
             "hotcell-policy",
             "hotcell-record",
             "hotcell-request",
@@ -70,6 +71,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "hotcell",
         &[
             "hotcell-engine",
+            "hotcell-ledger",
             "hotcell-record",
             "hotcell-request",
             "hotcell-sandbox",
