@@ -13,6 +13,7 @@ use hotcell_tools::BuiltIn;
 use hotcell_types::{Bytes, Caller, Level};
 use hotcell_workspace::Root;
 
+use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
@@ -49,6 +50,7 @@ pub enum Ask {
     Events(Filter),
     /// Whether the record is what was recorded.
     Verify,
+    Artifact(ArtifactAsk),
 }
 
 /// The one answer to each.
@@ -61,6 +63,7 @@ pub enum Answer {
     Events(Vec<Event>),
     Verified(Box<Verdict>),
     Failed(Problem),
+    Artifact(ArtifactAnswer),
 }
 
 /// Why there is no engine.
@@ -97,6 +100,7 @@ pub struct Engine {
     pub(crate) rates: Rates,
     pub(crate) cache: Cache,
     pub(crate) claims: Claims,
+    pub(crate) artifacts: Artifacts,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
 }
@@ -128,6 +132,7 @@ impl Engine {
             rates: Rates::default(),
             cache: Cache::default(),
             claims: Claims::default(),
+            artifacts: Artifacts::at(&options.home),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
         })
@@ -144,6 +149,10 @@ impl Engine {
             Ask::Verify => read(self.record.verify(VerifyFrom::Start), |verdict| {
                 Answer::Verified(Box::new(verdict))
             }),
+            Ask::Artifact(ask) => {
+                let answer = self.artifacts.ask(&self.record, caller, ask);
+                answer.map_or_else(Answer::Failed, Answer::Artifact)
+            }
         }
     }
 
