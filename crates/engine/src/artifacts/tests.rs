@@ -403,6 +403,25 @@ fn a_statement_that_is_gone_is_found_by_both() {
 }
 
 #[test]
+fn what_is_being_written_is_no_fault() {
+    let world = World::new();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..40 {
+                world.usual(number, &format!("print({number})"), "x".repeat(70_000).as_str());
+            }
+            is_done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+            let checked = world.checked();
+            assert!(checked.is_fine(), "{checked:?}");
+        }
+    });
+    assert_eq!(world.checked().artifacts, 80);
+}
+
+#[test]
 fn a_home_without_artifacts_is_fine() {
     let world = World::new();
     assert_eq!(world.checked(), Checked::default());
