@@ -421,9 +421,14 @@ def read_tables(connection, said):
     return chain, home, lines
 
 
+def is_of_a_row(event):
+    is_such = event["kind"] in ("artifact_added", "artifact_changed")
+    return is_such and event["output_media"].startswith("row:")
+
+
 def is_kept(connection, seq, event, payload):
     digest, head = event[f"{payload}_digest"], event[f"{payload}_head"]
-    if digest is None:
+    if digest is None or payload == "output" and is_of_a_row(event):
         return True
     row = connection.execute("SELECT content FROM payload WHERE digest = ?", (digest,)).fetchone()
     if row is None:

@@ -16,6 +16,7 @@ use hotcell_tools::BuiltIn;
 use hotcell_types::{Bytes, CallId, Caller, Level};
 use hotcell_workspace::Root;
 
+use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::attached::Attached;
 use crate::batch::Step;
 use crate::guard::breaker::Breakers;
@@ -64,6 +65,7 @@ pub enum Ask<'a> {
     Events(Filter),
     /// Whether the record is what was recorded.
     Verify,
+    Artifact(ArtifactAsk),
 }
 
 /// The one answer to each.
@@ -76,6 +78,7 @@ pub enum Answer {
     Events(Vec<Event>),
     Verified(Box<Verdict>),
     Failed(Problem),
+    Artifact(ArtifactAnswer),
 }
 
 /// Why there is no engine.
@@ -117,6 +120,7 @@ pub struct Engine {
     pub(crate) claims: Claims,
     pub(crate) crowds: Crowds,
     watch: Option<Watch>,
+    pub(crate) artifacts: Artifacts,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
 }
@@ -164,6 +168,7 @@ impl Engine {
             claims: Claims::default(),
             crowds: Crowds::default(),
             watch: options.watch,
+            artifacts: Artifacts::at(&options.home),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
         })
@@ -186,6 +191,11 @@ impl Engine {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
             }),
+            Ask::Artifact(ask) => {
+                let asked =
+                    self.recording().and_then(|record| self.artifacts.ask(record, caller, ask));
+                asked.map_or_else(Answer::Failed, Answer::Artifact)
+            }
         }
     }
 

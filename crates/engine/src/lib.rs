@@ -19,6 +19,7 @@
 //! Every request gets exactly one answer. A call that can change something is on the disk before it
 //! happens; one that cannot be recorded does not happen.
 
+pub mod artifacts;
 mod attached;
 mod batch;
 mod changes;

@@ -188,11 +188,12 @@ impl Record {
         Ok(Intent { record: Some(self.clone()), receipt, call, end })
     }
 
-    /// The same, together with rows of other tables: both are there, or neither.
+    /// The same, together with rows of other tables and the events about them, which follow the intent:
+    /// all are there, or nothing is.
     pub fn begin_with<T, E>(
         &self,
         draft: Draft,
-        rows: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
     ) -> Result<(T, Intent), WriteError<E>>
     where
         T: Send + 'static,
@@ -200,8 +201,11 @@ impl Record {
     {
         let (call, end) = end_of(&draft)?;
         let prepared = self.shared().prepare(Draft { kind: Kind::Intent, ..draft })?;
-        let rows = move |tx: &Transaction<'_>| rows(tx).map(|value| (value, vec![prepared]));
-        let (value, receipts) = self.shared().write_rows(Durability::Synced, Ok, rows)?;
+        let prepare = Shared::prepare_all(self.shared(), move |mut all| {
+            all.insert(0, prepared);
+            all
+        });
+        let (value, receipts) = self.shared().write_rows(Durability::Synced, prepare, rows)?;
         let receipt = receipts.first().copied().ok_or(AppendError::Panicked)?;
         Ok((value, Intent { record: Some(self.clone()), receipt, call, end }))
     }
@@ -218,10 +222,7 @@ impl Record {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let shared = Arc::clone(self.shared());
-        let prepare = move |drafts: Vec<Draft>| {
-            drafts.into_iter().map(|draft| shared.prepare_single(draft)).collect()
-        };
+        let prepare = Shared::prepare_all(self.shared(), |all| all);
         self.shared().write_rows(durability, prepare, rows)
     }
 
@@ -297,6 +298,9 @@ impl Drop for Inner {
 
 impl Shared {
     pub(crate) fn prepare(&self, draft: Draft) -> Result<Prepared, AppendError> {
+        if draft.stated.is_some() && !draft.kind.is_of_rows() {
+            return Err(AppendError::NoRow(draft.kind));
+        }
         Ok(prepare(draft, &self.redactor, self.owner)?)
     }
 
@@ -313,16 +317,28 @@ impl Shared {
         }
     }
 
+    /// Of events that stand by themselves, to which somebody adds.
+    fn prepare_all(
+        shared: &Arc<Shared>,
+        add: impl FnOnce(Vec<Prepared>) -> Vec<Prepared> + Send + 'static,
+    ) -> impl FnOnce(Vec<Draft>) -> Result<Vec<Prepared>, AppendError> + Send + 'static {
+        let shared = Arc::clone(shared);
+        move |drafts| {
+            let all = drafts.into_iter().map(|draft| shared.prepare_single(draft));
+            all.collect::<Result<_, _>>().map(add)
+        }
+    }
+
     /// By hotcell itself, now.
     pub(crate) fn own_draft(&self, kind: Kind) -> Draft {
         Draft::new(kind, self.options.caller.clone(), (self.options.clock)())
     }
 
-    fn write_rows<T, E, D>(
+    fn write_rows<T, E>(
         &self,
         durability: Durability,
-        prepare: impl FnOnce(D) -> Result<Vec<Prepared>, AppendError> + Send + 'static,
-        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, D), E> + Send + 'static,
+        prepare: impl FnOnce(Vec<Draft>) -> Result<Vec<Prepared>, AppendError> + Send + 'static,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
     ) -> Result<(T, Vec<Receipt>), WriteError<E>>
     where
         T: Send + 'static,
@@ -377,12 +393,12 @@ impl Intent {
         record.shared().finish(self.call, draft)
     }
 
-    /// The same, together with rows of other tables: both are there, or neither. If that fails, the
-    /// call ends as `unknown`.
+    /// The same, together with rows of other tables and the events about them, which the outcome
+    /// follows: all are there, or nothing is. If that fails, the call ends as `unknown`.
     pub fn finish_with<T, E>(
         mut self,
         draft: Draft,
-        rows: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+        rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
     ) -> Result<(T, Receipt), WriteError<E>>
     where
         T: Send + 'static,
@@ -391,10 +407,13 @@ impl Intent {
         let record = self.record.clone().ok_or(AppendError::Closed)?;
         let outcome = Draft { kind: Kind::Outcome, call: Some(self.call), ..draft };
         let prepared = record.shared().prepare(outcome)?;
-        let rows = move |tx: &Transaction<'_>| rows(tx).map(|value| (value, vec![prepared]));
-        let (value, receipts) = record.shared().write_rows(Durability::Committed, Ok, rows)?;
+        let prepare = Shared::prepare_all(record.shared(), move |mut all| {
+            all.push(prepared);
+            all
+        });
+        let (value, receipts) = record.shared().write_rows(Durability::Committed, prepare, rows)?;
         self.record = None;
-        let receipt = receipts.first().copied().ok_or(AppendError::Panicked)?;
+        let receipt = receipts.last().copied().ok_or(AppendError::Panicked)?;
         Ok((value, receipt))
     }
 }

@@ -283,7 +283,7 @@ impl Verifier {
             let event = row::read(row).map_err(|bad| bad_column(seq, &bad))?;
             self.event(tx, &event)?;
             if from == From::Start {
-                for summary in event.input.iter().chain(&event.output) {
+                for summary in event.payloads() {
                     self.content(tx, event.seq, summary)?;
                 }
             }

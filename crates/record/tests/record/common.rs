@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use hotcell_record::{
-    Draft, Durability, Filter, From, Kind, Options, Payload, Record, Standing, Verdict, verify,
+    Digest, Draft, Durability, Filter, From, Kind, Options, Payload, Record, Standing, Stated,
+    Verdict, verify,
 };
 use hotcell_types::{CallId, Caller, Decision, Door, Name, Status};
 use rusqlite::Connection;
@@ -33,6 +34,13 @@ pub(crate) fn draft(kind: Kind) -> Draft {
 
 pub(crate) fn note(text: &str) -> Draft {
     Draft { reason: Some(text.to_owned()), ..draft(Kind::Note) }
+}
+
+/// About a row that somebody else keeps.
+pub(crate) fn stated(number: u64) -> Draft {
+    let row = format!("thing {number}");
+    let stated = Stated { digest: Digest::of(row.as_bytes()), row, length: 7 };
+    Draft { call: Some(call(number)), stated: Some(stated), ..draft(Kind::ArtifactAdded) }
 }
 
 pub(crate) fn append(record: &Record, text: &str) {

@@ -28,7 +28,7 @@ fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
     (standing, said)
 }
 
-/// With everything in it: open and recovered calls, cut payloads, pruned ones.
+/// With everything in it: open and recovered calls, cut payloads, pruned ones, a row of another table.
 fn rich() -> TempDir {
     let home = filled(4);
     let record = open(home.path());
@@ -42,6 +42,7 @@ fn rich() -> TempDir {
             Durability::Synced,
         )
         .unwrap();
+    record.append(stated(102), Durability::Synced).unwrap();
     record.checkpoint().unwrap();
     record.append(note("not covered yet"), Durability::Synced).unwrap();
     record.clone().close().unwrap();
