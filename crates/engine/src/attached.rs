@@ -8,9 +8,12 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use hotcell_ledger::{Blob, Role};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_tools::run::{self, Content, Word};
 use sha2::{Digest, Sha256};
+
+use crate::artifacts::{self, Product};
 
 /// Largest content that is held in memory. What is larger stays the caller's file.
 const SMALL: u64 = 1 << 20;
@@ -129,12 +132,16 @@ impl Attachment {
         run::File { name: Word::new(self.name.clone()), content: self.content.clone() }
     }
 
-    /// The bytes, where they are held in memory.
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        match &self.held {
-            Held::Memory(bytes) => Some(bytes),
-            Held::File(..) => None,
-        }
+    /// Its content for the ledger, as far as it is kept there.
+    pub(crate) fn product(&self, role: Role) -> Option<Product> {
+        let content = match &self.held {
+            Held::Memory(bytes) => artifacts::Content::Bytes(bytes.clone()),
+            Held::File(..) => {
+                let digest = self.content.sha256.parse().ok()?;
+                artifacts::Content::Known(Blob { digest, size: self.content.bytes })
+            }
+        };
+        Some(Product::new(role, self.name.to_string_lossy(), content))
     }
 
     /// A file with exactly this content. A file that was changed since it was hashed is refused.
@@ -178,7 +185,7 @@ mod tests {
             let of_file = Attachment::of_file("a", file(&bytes)).unwrap();
             let of_bytes = Attachment::of_bytes("a", bytes.clone());
             assert_eq!(of_file.content(), of_bytes.content(), "{size}");
-            assert_eq!(of_file.bytes().is_some(), size <= SMALL);
+            assert_eq!(matches!(of_file.held, Held::Memory(_)), size <= SMALL);
             let mut read = Vec::new();
             of_file.open().unwrap().read_to_end(&mut read).unwrap();
             assert!(read == bytes, "{size}");

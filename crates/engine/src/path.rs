@@ -11,12 +11,13 @@ use hotcell_schedule::{Priority, Turn, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Name, Outcome, Status};
 use serde_json::Value;
 
+use crate::artifacts::{Given, Origin, Product, Sight};
 use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::prepare::{Ready, Work};
-use crate::reply::{Problem, ProblemKind, Reply};
+use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::stage::Stage;
 use crate::story::{Story, tool_of};
 
@@ -26,17 +27,22 @@ pub(crate) struct Done {
     pub(crate) status: Status,
     pub(crate) value: Option<Value>,
     pub(crate) problem: Option<Problem>,
-    /// The run, where there was one.
+    /// The run, where there was one, and the files that it made.
     pub(crate) run: Option<Box<Outcome>>,
+    pub(crate) files: Vec<Product>,
 }
 
 impl Done {
     pub(crate) fn value(value: Value) -> Done {
-        Done { status: Status::Success, value: Some(value), problem: None, run: None }
+        Done { value: Some(value), ..Done::new(Status::Success) }
     }
 
     pub(crate) fn failed(problem: Problem) -> Done {
-        Done { status: problem.status(), value: None, problem: Some(problem), run: None }
+        Done { problem: Some(problem.clone()), ..Done::new(problem.status()) }
+    }
+
+    fn new(status: Status) -> Done {
+        Done { status, value: None, problem: None, run: None, files: Vec::new() }
     }
 }
 
@@ -112,32 +118,50 @@ impl Engine {
         &self,
         permit: Permit<'_>,
         story: &Story<'_>,
-        ready: Ready<'_>,
+        mut ready: Ready<'_>,
         attached: Attached<'_>,
     ) -> Reply {
         let call = permit.call();
-        let intent = match self.begin(story.intent(), &ready) {
-            Ok(intent) => intent,
+        let origin = story.origin();
+        let mut provenance = ready.provenance.take();
+        let given = provenance.as_mut().map(|known| std::mem::take(&mut known.given));
+        let begun = self.begin(story.intent(), &origin, given.unwrap_or_default(), &ready);
+        let (given, intent) = match begun {
+            Ok(begun) => begun,
             Err(problem) => return Reply::failed(call.id(), problem),
         };
         self.passed(call.id(), Stage::Intended);
         let claim = self.claims.take(written_paths(call));
-        let done = self.in_turn(permit, ready, attached);
+        let mut done = self.in_turn(permit, ready, attached);
         drop(claim);
-        match intent.finish(story.outcome(&done)) {
-            Ok(_) => {
+        let files = std::mem::take(&mut done.files);
+        let (sight, made) = match (provenance, &done.run) {
+            (Some(known), Some(run)) => (known.sight, known.made(files, run)),
+            _ => (Sight::Given, files),
+        };
+        let outcome = story.outcome(&done);
+        match self.artifacts.finish(intent, outcome, &origin, &given, sight, made) {
+            Ok((made, _)) => {
                 self.passed(call.id(), Stage::Recorded);
-                reply_of(call, story, done)
+                let artifacts = made.iter().chain(&given.artifacts).map(Registered::from);
+                Reply { artifacts: artifacts.collect(), ..reply_of(call, story, done) }
             }
             Err(error) => Reply::failed(call.id(), not_recorded(&error)),
         }
     }
 
-    /// Records the intent. The first sandbox of a process comes up meanwhile: nothing of the call runs
-    /// before both are there.
-    fn begin(&self, intent: Draft, ready: &Ready<'_>) -> Result<Intent, Problem> {
-        let record = || -> Result<Intent, Problem> {
-            self.recording()?.begin(intent).map_err(|error| not_recorded(&error))
+    /// Records the intent, with what the call is given. The first sandbox of a process comes up meanwhile:
+    /// nothing of the call runs before both are there.
+    fn begin(
+        &self,
+        intent: Draft,
+        origin: &Origin,
+        given: Vec<Product>,
+        ready: &Ready<'_>,
+    ) -> Result<(Given, Intent), Problem> {
+        let record = || {
+            let begun = self.artifacts.begin(self.recording()?, intent, origin, given);
+            begun.map_err(|error| not_recorded(&error))
         };
         let Some(job) = ready.job().filter(|_| self.is_cold()) else { return record() };
         thread::scope(|scope| {
@@ -265,7 +289,11 @@ fn checked(call: &Call, done: Done) -> Done {
             let why = faults.first().map(ToString::to_string).unwrap_or_default();
             let what = format!("`{}` gave back what it must not", call.name());
             let problem = Problem::new(what, why, "report it to the tool's author");
-            Done { run: done.run, ..Done::failed(problem.of(ProblemKind::Invalid)) }
+            Done {
+                run: done.run,
+                files: done.files,
+                ..Done::failed(problem.of(ProblemKind::Invalid))
+            }
         }
     }
 }

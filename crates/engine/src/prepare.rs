@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
+use hotcell_ledger::Role;
 use hotcell_request::{Call, TypedTool};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Job, Stdin, cause, in_memory};
@@ -13,15 +15,19 @@ use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::Limits;
 use hotcell_workspace::Root;
 
+use crate::artifacts::{self, Product, Sight};
 use crate::attached::{self, Attached};
 use crate::changes::Copied;
 use crate::engine::Engine;
+use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 
 /// A call that can be carried out at once.
 pub(crate) struct Ready<'e> {
     pub(crate) limits: Limits,
     pub(crate) work: Work<'e>,
+    /// Of what runs in a sandbox.
+    pub(crate) provenance: Option<Provenance>,
 }
 
 pub(crate) enum Work<'e> {
@@ -57,7 +63,10 @@ impl Engine {
         call: &Call,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
-        let here = |here| Ok(Ready { limits: call.limits(), work: Work::Here(here) });
+        let here = |here| {
+            let (limits, work) = (call.limits(), Work::Here(here));
+            Ok(Ready { limits, work, provenance: None })
+        };
         match self.carrier(call)? {
             BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
@@ -86,10 +95,11 @@ impl Engine {
         let brings_changes = plan.brings_changes;
         let mut limits = plan.limits.unwrap_or_else(|| call.limits());
         limits.timeout = limits.timeout.min(call.timeout());
+        let provenance = Some(provenance(&plan, attached));
         let mut job = Box::new(job(call, plan, limits, attached)?);
         job.working_copy = copied.as_ref().map(|(copied, _)| Arc::clone(copied) as _);
         let copied = copied.filter(|_| brings_changes);
-        Ok(Ready { limits, work: Work::InSandbox { tool, job, copied } })
+        Ok(Ready { limits, work: Work::InSandbox { tool, job, copied }, provenance })
     }
 
     fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
@@ -124,6 +134,41 @@ fn job(
     let stdin = stdin(plan.stdin, attached)?;
     let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
     Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
+}
+
+/// What the run is given, and whether it sees more than that.
+fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
+    let mut given = Vec::new();
+    let text = |role, name: &str, text: &str| {
+        Product::new(role, name, artifacts::Content::Bytes(text.as_bytes().to_vec()))
+    };
+    let (program, script) = match &plan.program {
+        Program::Command(words) => {
+            let name = words.first().map(Path::new).and_then(Path::file_name);
+            (name.unwrap_or_default().to_string_lossy().into_owned(), None)
+        }
+        Program::Script { name, .. } => (name.to_string_lossy().into_owned(), Some(name)),
+        Program::Code { language, code } => {
+            let name = language.parse().map_or("code", |language: Language| language.main_file());
+            given.push(text(Role::Script, name, code));
+            (name.to_owned(), None)
+        }
+    };
+    given.extend(attached.files.iter().filter_map(|file| {
+        file.product(if Some(file.name()) == script { Role::Script } else { Role::Input })
+    }));
+    given.extend(plan.files.iter().map(|(name, content)| text(Role::Input, name, content)));
+    let stdin = format!("{program}:stdin");
+    match (&plan.stdin, &attached.stdin) {
+        (Source::Text(content), _) => given.push(text(Role::Input, &stdin, content)),
+        (Source::Attached(_), Some(attached::Input::Content(content))) => {
+            let product = content.product(Role::Input);
+            given.extend(product.map(|product| Product { name: stdin, ..product }));
+        }
+        _ => {}
+    }
+    let sees_more = plan.working_copy || plan.stdin == Source::Live;
+    Provenance { program, given, sight: if sees_more { Sight::More } else { Sight::Given } }
 }
 
 /// The command, with the file that it needs among the inputs.
