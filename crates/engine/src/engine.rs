@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use hotcell_policy::Snapshot;
 use hotcell_record::{Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict};
-use hotcell_request::{Listed, Registry, Request, ToolName, Version};
+use hotcell_request::{Fault, Later, Listed, Registry, Request, ToolName, Version};
 use hotcell_sandbox::{Refusal, Sandbox, Settings};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
@@ -88,7 +88,7 @@ impl OpenError {
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) registry: Registry,
-    pub(crate) built_in: HashMap<(ToolName, Version), Arc<BuiltIn>>,
+    pub(crate) built_in: BuiltIns,
     pub(crate) policy: Arc<Snapshot>,
     pub(crate) record: Record,
     pub(crate) scheduler: Scheduler,
@@ -105,16 +105,7 @@ impl Engine {
     pub fn open(options: Options) -> Result<Engine, OpenError> {
         let record = Record::open(&options.home, hotcell_record::Options::default())?;
         let workspace = options.workspace.as_deref().map(open_workspace).transpose()?;
-        let registry = Registry::new();
-        let mut built_in = HashMap::new();
-        for tool in hotcell_tools::built_in() {
-            let failed = |name: String, why: String| OpenError::Tool { name, why };
-            let spec = tool.tool().map_err(|fault| failed(String::new(), fault.to_string()))?;
-            let name = spec.name.clone();
-            let known = registry.register(spec);
-            let known = known.map_err(|error| failed(name.to_string(), error.to_string()))?;
-            built_in.insert((name, known.tool().version), Arc::new(tool));
-        }
+        let (registry, built_in) = built_in()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Ok(Engine {
@@ -180,6 +171,24 @@ impl Engine {
         let opened = Sandbox::open(&self.settings)?;
         Ok(self.sandbox.get_or_init(|| opened))
     }
+}
+
+type BuiltIns = HashMap<(ToolName, Version), Arc<BuiltIn>>;
+
+/// Each tool is made with its first use; a test of theirs has proven them.
+fn built_in() -> Result<(Registry, BuiltIns), OpenError> {
+    let (mut laters, mut all) = (Vec::new(), HashMap::new());
+    for tool in hotcell_tools::built_in().into_iter().map(Arc::new) {
+        let spec = tool.spec();
+        let failed = |why: Fault| OpenError::Tool { name: spec.name.into(), why: why.to_string() };
+        let key = spec.name_and_version().map_err(failed)?;
+        let made = Arc::clone(&tool);
+        laters.push(Later::new(&spec, move || made.tool()).map_err(failed)?);
+        all.insert(key, tool);
+    }
+    let registry = Registry::of(laters)
+        .map_err(|error| OpenError::Tool { name: String::new(), why: error.to_string() })?;
+    Ok((registry, all))
 }
 
 /// Nobody reads what is another tenant's.
