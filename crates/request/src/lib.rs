@@ -84,3 +84,8 @@ fn read_as<T: DeserializeOwned>(
         vec![Fault::new("", what, "a field cannot be read", "write it as its schema says")]
     })
 }
+
+/// The blocks of the guide for authors are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tool-author.md")]
+mod guide {}
