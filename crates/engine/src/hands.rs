@@ -66,7 +66,7 @@ impl Engine {
     ) -> Done {
         let call = permit.call();
         match ready.work {
-            Work::Here(tool) => here(call, tool),
+            Work::Here(tool) => here(call, &tool),
             Work::InSandbox { tool, job, copied } => {
                 let run = Run { job: *job, copied, attached, reins };
                 self.in_a_sandbox(call, tool, run)
@@ -158,10 +158,11 @@ struct Left {
 /// What a run changed, with the contents.
 type Brought = Result<(Changeset, Spool), Problem>;
 
-pub(crate) fn here(call: &Call, tool: Here<'_>) -> Done {
+pub(crate) fn here(call: &Call, tool: &Here<'_>) -> Done {
     let args = call.args().clone();
     Done::of(match tool {
         Here::Pure(tool) => tool.call(args),
+        Here::Added(tool) => tool.0.call(args),
         Here::Tree(tool, root) => tool.call(root, args, Deadline::after(call.timeout().duration())),
     })
 }

@@ -176,16 +176,19 @@ impl Engine {
     fn tried(&self, permit: Permit<'_>, ready: Ready<'_>, attached: Attached<'_>) -> Done {
         let call = permit.call();
         let deadline = Instant::now() + call.timeout().duration();
-        let Work::Here(tool) = ready.work else { return self.in_turn(permit, ready, attached) };
+        let again = match (&ready.work, call.tool().tool().retry) {
+            (Work::Here(tool), Some(retry)) => Some((tool.clone(), retry)),
+            _ => None,
+        };
         let mut done = self.in_turn(permit, ready, attached);
-        for attempt in 0..call.tool().tool().retries {
-            let pause = RETRY_FIRST * 2_u32.pow(attempt.into());
-            let is_over = done.status == Status::Success || Instant::now() + pause >= deadline;
-            if is_over || done.status == Status::Invalid {
+        let Some((tool, retry)) = again else { return done };
+        for wait in retry.waits() {
+            let can_help = matches!(done.status, Status::Failure | Status::Error);
+            if !can_help || Instant::now() + wait >= deadline {
                 break;
             }
-            thread::sleep(pause);
-            done = checked(call, here(call, tool));
+            thread::sleep(wait);
+            done = checked(call, here(call, &tool));
         }
         done
     }
@@ -276,9 +279,6 @@ impl Engine {
         })
     }
 }
-
-/// How long to wait before a first second try; then twice as long each time.
-const RETRY_FIRST: Duration = Duration::from_millis(20);
 
 /// A result that the tool's own schema forbids does not leave.
 fn checked(call: &Call, done: Done) -> Done {

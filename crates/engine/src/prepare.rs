@@ -18,7 +18,7 @@ use hotcell_workspace::Root;
 use crate::artifacts::{self, Product, Sight};
 use crate::attached::{self, Attached};
 use crate::changes::Copied;
-use crate::engine::Engine;
+use crate::engine::{Added, Engine};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 
@@ -41,9 +41,10 @@ pub(crate) enum Work<'e> {
 }
 
 /// What is done in this process.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Here<'e> {
     Pure(&'e dyn TypedTool),
+    Added(Added),
     Tree(&'e dyn TreeTool, &'e Root),
 }
 
@@ -67,7 +68,11 @@ impl Engine {
             let (limits, work) = (call.limits(), Work::Here(here));
             Ok(Ready { limits, work, provenance: None })
         };
-        match self.carrier(call)? {
+        let key = (call.name().clone(), call.version());
+        let Some(tool) = self.built_in.get(&key) else {
+            return self.added(&key).map(Here::Added).map_or_else(|| Err(nobody(call)), here);
+        };
+        match &**tool {
             BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
                 here(Here::Tree(&**tool, self.workspace.as_ref().ok_or_else(no_workspace)?))
@@ -101,13 +106,11 @@ impl Engine {
         let copied = copied.filter(|_| brings_changes);
         Ok(Ready { limits, work: Work::InSandbox { tool, job, copied }, provenance })
     }
+}
 
-    fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
-        self.built_in.get(&(call.name().clone(), call.version())).ok_or_else(|| {
-            let what = format!("nobody carries out `{}`", call.name());
-            Problem::new(what, "it is registered without a part that does it", "report it")
-        })
-    }
+fn nobody(call: &Call) -> Problem {
+    let what = format!("nobody carries out `{}`", call.name());
+    Problem::new(what, "it is registered without a part that does it", "add it with `Engine::add`")
 }
 
 fn job(
