@@ -30,6 +30,8 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Filter {
     pub tenant: Name,
     pub call: Option<CallId>,
+    /// Asked for by this call.
+    pub parent: Option<CallId>,
     pub tool: Option<String>,
     pub kind: Option<Kind>,
     pub status: Option<Status>,
@@ -48,6 +50,7 @@ impl Filter {
         Filter {
             tenant,
             call: None,
+            parent: None,
             tool: None,
             kind: None,
             status: None,
@@ -252,7 +255,8 @@ fn page(
     let call = if filter.call.is_some() { "call = :call" } else { ":call IS NULL" };
     let select = format!(
         "SELECT {COLUMNS} FROM event WHERE tenant = :tenant AND {call} AND {status}
-            AND (:tool IS NULL OR tool = :tool) AND (:kind IS NULL OR kind = :kind)
+            AND (:parent IS NULL OR parent = :parent) AND (:tool IS NULL OR tool = :tool)
+            AND (:kind IS NULL OR kind = :kind)
             AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
             AND seq > :after ORDER BY seq LIMIT :limit"
     );
@@ -260,6 +264,7 @@ fn page(
     let mut rows = select.query(named_params! {
         ":tenant": filter.tenant.as_str(),
         ":call": filter.call.map(CallId::to_bytes),
+        ":parent": filter.parent.map(CallId::to_bytes),
         ":status": filter.status.map(Status::name),
         ":tool": filter.tool,
         ":kind": kind,
