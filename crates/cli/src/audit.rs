@@ -1,4 +1,4 @@
-//! `hotcell audit` and `hotcell runs`: what was recorded, and whether that is still what is there.
+//! `hotcell audit`: what was recorded, and whether that is still what is there.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Filter, From, Run, Standing};
+use hotcell_record::{Event, Filter, From, Standing};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
@@ -49,17 +49,6 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-/// Lists calls, with what became of them
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunsArgs {
-    /// Most calls
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
-    /// Print one JSON document for each
-    #[arg(long)]
-    json: bool,
-}
-
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
         Command::Log(args) => {
@@ -72,25 +61,10 @@ pub(crate) fn main(command: Command) -> u8 {
     done.unwrap_or_else(|problem| problem::report(&problem, json))
 }
 
-pub(crate) fn runs(args: RunsArgs) -> u8 {
-    let json = args.json;
-    list_runs(args).unwrap_or_else(|problem| problem::report(&problem, json))
-}
-
-fn ask(ask: Ask) -> Result<Answer, Problem> {
-    let engine = home::look()?;
-    match engine.ask(&home::caller(), ask) {
-        Answer::Failed(problem) => {
-            Err(Problem::error(problem.what).why(problem.why).fix(problem.fix))
-        }
-        answer => Ok(answer),
-    }
-}
-
 fn log(args: LogArgs) -> Result<u8, Problem> {
     let filter =
         Filter { after: args.after, limit: args.limit, tool: args.tool, ..Filter::of(Name::LOCAL) };
-    let Answer::Events(events) = ask(Ask::Events(filter))? else { return Err(no_answer()) };
+    let Answer::Events(events) = home::ask(Ask::Events(filter))? else { return Err(no_answer()) };
     let mut text = String::new();
     for event in &events {
         text.push_str(&if args.json { event_json(event) } else { event_line(event) });
@@ -98,7 +72,7 @@ fn log(args: LogArgs) -> Result<u8, Problem> {
     Ok(print::data(&text))
 }
 
-fn event_line(event: &Event) -> String {
+pub(crate) fn event_line(event: &Event) -> String {
     let or_dash = |text: Option<String>| text.map_or("-".to_owned(), |text| harmless(&text));
     format!(
         "{:>6}  {}  {:<9} {:<8} {:<22} {:<7} {}\n",
@@ -113,42 +87,17 @@ fn event_line(event: &Event) -> String {
 }
 
 fn event_json(event: &Event) -> String {
-    let document = serde_json::json!({
+    format!("{}\n", event_document(event))
+}
+
+pub(crate) fn event_document(event: &Event) -> serde_json::Value {
+    serde_json::json!({
         "seq": event.seq, "time_ns": event.time, "kind": event.kind.name(),
-        "call": event.call, "operation": event.operation, "tool": event.tool,
+        "call": event.call, "parent": event.parent, "operation": event.operation, "tool": event.tool,
         "caller": event.caller, "decision": event.decision, "rules": event.rules,
         "reason": event.reason, "status": event.status, "duration_ns": event.duration_ns,
         "sandbox": event.sandbox, "hash": event.hash.to_string(),
-    });
-    format!("{document}\n")
-}
-
-fn list_runs(args: RunsArgs) -> Result<u8, Problem> {
-    let filter = Filter { limit: args.limit, ..Filter::of(Name::LOCAL) };
-    let Answer::Runs(runs) = ask(Ask::Runs(filter))? else { return Err(no_answer()) };
-    let text: String = runs.iter().map(|run| run_line(run, args.json)).collect();
-    Ok(print::data(&text))
-}
-
-fn run_line(run: &Run, json: bool) -> String {
-    let status = run.end.as_ref().and_then(|end| end.status).map(|status| status.name());
-    let tool = run.intent.tool.as_deref().unwrap_or("-");
-    let call = run.intent.call.map(|call| call.to_string()).unwrap_or_default();
-    let nanos = run.end.as_ref().and_then(|end| end.duration_ns);
-    if json {
-        let document = serde_json::json!({
-            "call": call, "time_ns": run.intent.time, "tool": tool, "status": status,
-            "duration_ns": nanos,
-        });
-        return format!("{document}\n");
-    }
-    let took = nanos.map_or("-".to_owned(), |nanos| format!("{:.1}ms", nanos as f64 / 1e6));
-    format!(
-        "{call}  {}  {:<22} {:<8} {took}\n",
-        home::moment(run.intent.time),
-        harmless(tool),
-        status.unwrap_or("running")
-    )
+    })
 }
 
 fn verify(json: bool) -> Result<u8, Problem> {
@@ -198,6 +147,6 @@ fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
     Ok(0)
 }
 
-fn no_answer() -> Problem {
+pub(crate) fn no_answer() -> Problem {
     Problem::error("the record gave no answer")
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotcell_engine::{Engine, OpenError, Options};
+use hotcell_engine::{Answer, Ask, Engine, OpenError, Options};
 use hotcell_sandbox::Settings;
 use hotcell_types::{Caller, Door, Name, Utc};
 
@@ -35,6 +35,14 @@ fn unusable(error: OpenError) -> Problem {
 pub(crate) fn look() -> Result<Engine, Problem> {
     database()?;
     open(None)
+}
+
+/// Asks the engine of a home in which something is recorded.
+pub(crate) fn ask(ask: Ask) -> Result<Answer, Problem> {
+    match look()?.ask(&caller(), ask) {
+        Answer::Failed(problem) => Err(problem.into()),
+        answer => Ok(answer),
+    }
 }
 
 /// The record's file, which may be broken.

@@ -11,6 +11,7 @@ mod home;
 mod print;
 mod problem;
 mod run;
+mod runs;
 mod template;
 mod tool;
 
@@ -47,7 +48,7 @@ enum Command {
     /// The record: what happened, and whether that is still what is there
     #[command(subcommand)]
     Audit(audit::Command),
-    Runs(audit::RunsArgs),
+    Runs(runs::Args),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
@@ -85,7 +86,7 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Doctor(args) => doctor::main(args),
         Command::Tool(command) => tool::main(command),
         Command::Audit(command) => audit::main(command),
-        Command::Runs(args) => audit::runs(args),
+        Command::Runs(args) => runs::main(args),
         Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),

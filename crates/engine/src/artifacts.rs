@@ -20,6 +20,7 @@ use hotcell_types::{CallId, Caller};
 
 pub use ask::{ArtifactAnswer, ArtifactAsk, Which};
 pub use verify::{Checked, MOST_TOLD, verify_artifacts};
+pub(crate) use verify::{LookError, not_read};
 
 /// Most artifacts that a call is given, and that it makes.
 pub const MOST_ARTIFACTS: usize = 1000;

@@ -28,6 +28,7 @@ use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::path::panicked;
 use crate::reply::{Problem, Reply};
+use crate::show::Shown;
 use crate::stage::{Stage, Watch};
 
 /// How an engine is set up, by whoever embeds it.
@@ -65,6 +66,8 @@ pub enum Ask<'a> {
     /// Calls so far.
     Runs(Filter),
     Events(Filter),
+    /// Everything that is known of one call.
+    Show(CallId),
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
@@ -78,6 +81,7 @@ pub enum Answer {
     Tools(Vec<Listed>),
     Runs(Vec<Run>),
     Events(Vec<Event>),
+    Shown(Box<Shown>),
     Verified(Box<Verdict>),
     Failed(Problem),
     Artifact(ArtifactAnswer),
@@ -193,6 +197,9 @@ impl Engine {
             Ask::Events(filter) => {
                 self.read(|record| record.events(&own(caller, filter)).map(Answer::Events))
             }
+            Ask::Show(id) => self
+                .show(caller, id)
+                .map_or_else(Answer::Failed, |shown| Answer::Shown(Box::new(shown))),
             Ask::Verify => self.read(|record| {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))

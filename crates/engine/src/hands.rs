@@ -76,6 +76,7 @@ impl Engine {
 
     fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool, run: Run<'_, '_>) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| *root);
+        let limits = Some(run.job.limits);
         let (outcome, Left { brought, files }) = match self.run(run) {
             Ok(ran) => ran,
             Err(refusal) => return Done::failed(refusal.into()),
@@ -93,7 +94,7 @@ impl Engine {
         // A run that ended badly is told so, with what it printed.
         let is_fine = outcome.status == Status::Success || done.status == Status::Blocked;
         let status = if is_fine { done.status } else { outcome.status };
-        Done { status, run: Some(Box::new(outcome)), files, ..done }
+        Done { status, run: Some(Box::new(outcome)), limits, files, ..done }
     }
 
     /// Applies what a run changed, if it came to its own end and its tool has nothing against it.

@@ -23,6 +23,7 @@ pub mod artifacts;
 mod attached;
 mod batch;
 mod changes;
+mod ended;
 mod engine;
 mod guard;
 mod hands;
@@ -30,6 +31,7 @@ mod path;
 mod prepare;
 mod products;
 mod reply;
+mod show;
 mod stage;
 mod story;
 #[cfg(test)]
@@ -37,8 +39,10 @@ mod tests;
 
 pub use attached::{Attached, Attachment, Input};
 pub use batch::{BATCH_MOST, Step};
+pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
 pub use reply::{Problem, ProblemKind, Registered, Reply};
+pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};

@@ -8,7 +8,7 @@ use hotcell_policy::{Facts, Permit, Verdict, judge};
 use hotcell_record::{Draft, Durability, Intent, Kind, now};
 use hotcell_request::{Call, Request};
 use hotcell_schedule::{Priority, Turn, Want};
-use hotcell_types::{CallId, Caller, Decision, Effect, Name, Outcome, Status};
+use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, Status};
 use serde_json::Value;
 
 use crate::artifacts::{Given, Origin, Product, Sight};
@@ -29,6 +29,8 @@ pub(crate) struct Done {
     pub(crate) problem: Option<Problem>,
     /// The run, where there was one, and the files that it made.
     pub(crate) run: Option<Box<Outcome>>,
+    /// What the run was held to.
+    pub(crate) limits: Option<Limits>,
     pub(crate) files: Vec<Product>,
 }
 
@@ -42,7 +44,7 @@ impl Done {
     }
 
     fn new(status: Status) -> Done {
-        Done { status, value: None, problem: None, run: None, files: Vec::new() }
+        Done { status, value: None, problem: None, run: None, limits: None, files: Vec::new() }
     }
 }
 
@@ -291,6 +293,7 @@ fn checked(call: &Call, done: Done) -> Done {
             let problem = Problem::new(what, why, "report it to the tool's author");
             Done {
                 run: done.run,
+                limits: done.limits,
                 files: done.files,
                 ..Done::failed(problem.of(ProblemKind::Invalid))
             }

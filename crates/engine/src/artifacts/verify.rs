@@ -53,14 +53,14 @@ pub fn verify_artifacts(home: &Path) -> Result<Checked, Problem> {
 
 /// Of the record or of the ledger.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LookError {
+pub(crate) enum LookError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Ledger(#[from] Error),
 }
 
-pub(super) fn not_read(error: &LookError) -> Problem {
+pub(crate) fn not_read(error: &LookError) -> Problem {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
     Problem::new("the artifacts cannot be read", why, "`hotcell audit verify` says more")
