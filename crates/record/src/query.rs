@@ -42,6 +42,8 @@ pub struct Filter {
     pub after: u64,
     /// At most `MOST_PAGE`.
     pub limit: usize,
+    /// The last ones, if there are more. They come in their order all the same.
+    pub last: bool,
 }
 
 impl Filter {
@@ -58,6 +60,7 @@ impl Filter {
             until: None,
             after: 0,
             limit: MOST_PAGE,
+            last: false,
         }
     }
 }
@@ -253,12 +256,13 @@ fn page(
 ) -> Result<Vec<Event>, ReadError> {
     // Said so that the index over calls is used where there is one to look for.
     let call = if filter.call.is_some() { "call = :call" } else { ":call IS NULL" };
+    let order = if filter.last { "DESC" } else { "ASC" };
     let select = format!(
         "SELECT {COLUMNS} FROM event WHERE tenant = :tenant AND {call} AND {status}
             AND (:parent IS NULL OR parent = :parent) AND (:tool IS NULL OR tool = :tool)
             AND (:kind IS NULL OR kind = :kind)
             AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
-            AND seq > :after ORDER BY seq LIMIT :limit"
+            AND seq > :after ORDER BY seq {order} LIMIT :limit"
     );
     let mut select = connection.prepare_cached(&select)?;
     let mut rows = select.query(named_params! {
@@ -277,6 +281,9 @@ fn page(
     let mut buffer = Vec::new();
     while let Some(row) = rows.next()? {
         events.push(checked(row, &mut buffer)?);
+    }
+    if filter.last {
+        events.reverse();
     }
     Ok(events)
 }
