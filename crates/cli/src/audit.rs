@@ -35,9 +35,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Events after this number
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
-    after: u64,
+    /// Events after this number [default: the newest]
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
     /// Most events
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -62,8 +62,13 @@ pub(crate) fn main(command: Command) -> u8 {
 }
 
 fn log(args: LogArgs) -> Result<u8, Problem> {
-    let filter =
-        Filter { after: args.after, limit: args.limit, tool: args.tool, ..Filter::of(Name::LOCAL) };
+    let filter = Filter {
+        after: args.after.unwrap_or(0),
+        limit: args.limit,
+        last: args.after.is_none(),
+        tool: args.tool,
+        ..Filter::of(Name::LOCAL)
+    };
     let Answer::Events(events) = home::ask(Ask::Events(filter))? else { return Err(no_answer()) };
     let mut text = String::new();
     for event in &events {

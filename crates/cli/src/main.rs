@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod exit;
 mod home;
+mod logs;
 mod print;
 mod problem;
 mod run;
@@ -49,6 +50,7 @@ enum Command {
     #[command(subcommand)]
     Audit(audit::Command),
     Runs(runs::Args),
+    Logs(logs::Args),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
@@ -87,6 +89,7 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Tool(command) => tool::main(command),
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => runs::main(args),
+        Command::Logs(args) => logs::main(args),
         Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),

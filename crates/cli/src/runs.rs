@@ -48,7 +48,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Most calls
+    /// Most calls: the newest, the last of them at the end
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Print one JSON document for each
@@ -65,7 +65,7 @@ pub(crate) fn main(args: Args) -> u8 {
 }
 
 fn list(args: &ListArgs) -> Result<u8, Problem> {
-    let filter = Filter { limit: args.limit, ..Filter::of(Name::LOCAL) };
+    let filter = Filter { limit: args.limit, last: true, ..Filter::of(Name::LOCAL) };
     let Answer::Runs(runs) = home::ask(Ask::Runs(filter))? else { return Err(no_answer()) };
     let text: String = runs.iter().map(|run| run_line(run, args.json)).collect();
     Ok(print::data(&text))

@@ -310,6 +310,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn home(&self) -> &Path {
+        &self.settings.home
+    }
+
     /// Where contents wait that have no place yet.
     pub(crate) fn spool_directory(&self) -> PathBuf {
         self.settings.home.join("run")

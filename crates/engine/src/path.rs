@@ -16,6 +16,7 @@ use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
+use crate::live::Live;
 use crate::prepare::{Ready, Work};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::stage::Stage;
@@ -32,6 +33,8 @@ pub(crate) struct Done {
     /// What the run was held to.
     pub(crate) limits: Option<Limits>,
     pub(crate) files: Vec<Product>,
+    /// What others follow it by, until its outcome is recorded.
+    pub(crate) live: Option<Live>,
 }
 
 impl Done {
@@ -44,7 +47,8 @@ impl Done {
     }
 
     fn new(status: Status) -> Done {
-        Done { status, value: None, problem: None, run: None, limits: None, files: Vec::new() }
+        let files = Vec::new();
+        Done { status, value: None, problem: None, run: None, limits: None, files, live: None }
     }
 }
 
@@ -295,6 +299,7 @@ fn checked(call: &Call, done: Done) -> Done {
                 run: done.run,
                 limits: done.limits,
                 files: done.files,
+                live: done.live,
                 ..Done::failed(problem.of(ProblemKind::Invalid))
             }
         }
