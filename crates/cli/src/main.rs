@@ -11,6 +11,7 @@ mod home;
 mod logs;
 mod print;
 mod problem;
+mod replay;
 mod run;
 mod runs;
 mod template;
@@ -51,6 +52,7 @@ enum Command {
     Audit(audit::Command),
     Runs(runs::Args),
     Logs(logs::Args),
+    Replay(replay::Args),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
@@ -90,6 +92,7 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),
+        Command::Replay(args) => replay::main(args),
         Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),

@@ -160,7 +160,7 @@ fn page(shown: &Shown) -> String {
     }
     page.kept("arguments", &shown.arguments);
     match &shown.result {
-        Kept::Whole(result) => page.maybe("value", result.get("value").map(|value| line(value))),
+        Kept::Whole(result) => page.maybe("value", result.get("value").map(line)),
         other => page.kept("value", other),
     }
     for artifact in &shown.artifacts {

@@ -403,7 +403,7 @@ fn bounded(edges: impl Iterator<Item = Edge>) -> Vec<Edge> {
 }
 
 /// A name that the ledger takes, and whether it is another than was given.
-fn line(name: &str) -> (String, bool) {
+pub(crate) fn line(name: &str) -> (String, bool) {
     let mut plain: String =
         name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if plain.is_empty() {

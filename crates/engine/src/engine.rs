@@ -27,6 +27,7 @@ use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::path::panicked;
+use crate::replay::{Ignore, Replayed};
 use crate::reply::{Problem, Reply};
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
@@ -68,6 +69,8 @@ pub enum Ask<'a> {
     Events(Filter),
     /// Everything that is known of one call.
     Show(CallId),
+    /// A recorded call again, as a new one, and how the two compare.
+    Replay(CallId, Ignore),
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
@@ -82,6 +85,7 @@ pub enum Answer {
     Runs(Vec<Run>),
     Events(Vec<Event>),
     Shown(Box<Shown>),
+    Replayed(Box<Replayed>),
     Verified(Box<Verdict>),
     Failed(Problem),
     Artifact(ArtifactAnswer),
@@ -200,6 +204,11 @@ impl Engine {
             Ask::Show(id) => self
                 .show(caller, id)
                 .map_or_else(Answer::Failed, |shown| Answer::Shown(Box::new(shown))),
+            Ask::Replay(id, ignore) => {
+                let replayed = self.replay(caller, id, &ignore);
+                replayed
+                    .map_or_else(Answer::Failed, |replayed| Answer::Replayed(Box::new(replayed)))
+            }
             Ask::Verify => self.read(|record| {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))

@@ -13,6 +13,11 @@ fn call(world: &World, words: &[&str]) -> String {
     ran.json()["id"].as_str().unwrap().to_owned()
 }
 
+fn newest(world: &World) -> String {
+    let run = world.run(&["runs", "--json", "--limit", "1"]).json();
+    run["call"].as_str().unwrap().to_owned()
+}
+
 fn shown(world: &World, id: &str) -> Value {
     world.run(&["runs", "show", "--json", id]).json()
 }
@@ -100,7 +105,7 @@ fn a_run_of_another_process_is_followed_until_its_end() {
     until(LONG, || (live_files(&world) == 1).then_some(())).expect("it is on the disk");
     // Without -f, what there is so far.
     world.run(&["logs"]).is(0, "ready\n", "so\n");
-    let id = world.run(&["runs"]).text()[..26].to_owned();
+    let id = newest(&world);
     assert_eq!(shown(&world, &id)["status"], Value::Null);
     drop(stdin);
     assert_eq!(line(&mut stdout), "42");
@@ -126,7 +131,7 @@ fn who_follows_a_run_whose_process_is_killed_is_told() {
     assert_eq!(followed.code, 0);
     assert_eq!(followed.errors(), "so\nhotcell: whoever ran it ended before it did\n");
     drop((stdin, started.finish(LONG)));
-    let id = world.run(&["runs"]).text()[..26].to_owned();
+    let id = newest(&world);
     assert_eq!(shown(&world, &id)["status"], json!("unknown"));
     // What it left is swept by the next that lasts.
     let (next, stdin) = waiting(&world, "true");
@@ -156,4 +161,79 @@ fn what_a_run_uses_is_told_with_times_while_it_goes_on() {
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     follower.finish(LONG);
     started.finish(LONG);
+}
+
+fn replayed(world: &World, id: &str, words: &[&str]) -> (i32, Value) {
+    let ran = world.run(&[&["replay", "--json", id], words].concat());
+    (ran.code, ran.json())
+}
+
+#[test]
+fn a_replay_is_a_new_call_from_the_recorded_inputs_that_comes_to_the_same() {
+    let Some(world) = World::new() else { return };
+    world.file("data.csv", b"b,2\na,1\n");
+    world.file("in.txt", b"words\n");
+    let script = "cat; cat data.csv; echo oops >&2; sort data.csv > sorted.csv; exit 3";
+    let words = ["--input", "data.csv", "--stdin", "in.txt", "--env", "A=b"];
+    let id = call(&world, &[&words[..], &["--", "sh", "-c", script]].concat());
+    // What is read is what was recorded, and not what is there now.
+    fs::remove_file(world.at("data.csv")).unwrap();
+    world.file("in.txt", b"other words\n");
+    let (code, found) = replayed(&world, &id, &[]);
+    assert_eq!((code, &found["same"]), (0, &json!(true)), "{found}");
+    assert_eq!(found["alike"], json!(["exit", "status", "stderr", "stdout", "sorted.csv"]));
+    let new = found["new"].as_str().unwrap();
+    assert_eq!(shown(&world, new)["parent"], json!(id));
+    assert_eq!(shown(&world, &id)["children"], json!([new]));
+    // Of a script, and of a tool that runs nothing.
+    world.file("hello.py", b"print('hello')\n");
+    let script = call(&world, &["hello.py", "an argument"]);
+    assert_eq!(replayed(&world, &script, &[]).0, 0);
+    world.run(&["tool", "call", "add", r#"{"a": 1, "b": 2}"#]).is(0, "3\n", "");
+    let log = world.run(&["audit", "log", "--json"]).text();
+    let add: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let (code, found) = replayed(&world, add["call"].as_str().unwrap(), &[]);
+    assert_eq!((code, &found["alike"]), (0, &json!(["status", "value"])), "{found}");
+}
+
+#[test]
+fn what_differs_is_told_and_what_may_differ_is_left_out() {
+    let Some(world) = World::new() else { return };
+    let script = "echo same; od -An -N8 -tx1 /dev/urandom | tee now.log; echo kept > kept.txt";
+    let id = call(&world, &["--", "sh", "-c", script]);
+    let (code, found) = replayed(&world, &id, &[]);
+    let what = |found: &Value| -> Vec<String> {
+        let all = found["differences"].as_array().unwrap().iter();
+        all.map(|one| one["what"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((code, what(&found)), (1, vec!["stdout".to_owned(), "now.log".to_owned()]));
+    let was = found["differences"][0]["was"].as_str().unwrap();
+    assert!(was.starts_with("line 2 `"), "{was}");
+    let (code, found) = replayed(&world, &id, &["--ignore", "*.log", "--ignore", "stdout"]);
+    assert_eq!((code, &found["ignored"]), (0, &json!(["stdout", "now.log"])), "{found}");
+    let text = world.run(&["replay", &id, "--ignore", "stdout"]);
+    assert_eq!(text.code, 1);
+    assert!(text.text().contains("\ndifferent: now.log\n  was: 25 bytes, "), "{text:?}");
+    assert!(text.text().contains("\nignored: stdout\nsame: exit, status, kept.txt\n"), "{text:?}");
+}
+
+#[test]
+fn what_was_not_kept_cannot_be_replayed_and_the_reason_is_told() {
+    let Some(world) = World::new() else { return };
+    world.file("large", &vec![b'x'; (1 << 20) + 1]);
+    let large = call(&world, &["--input", "large", "--", "true"]);
+    let live = call(&world, &["--stdin", "-", "--", "cat"]);
+    let secret = call(&world, &["--env", "KEY=sk-proj-0123456789abcdef", "--", "true"]);
+    for (id, why) in [
+        (large, "the content "),
+        (live, "its standard input was passed on while it ran"),
+        (secret, "something secret is among its arguments"),
+    ] {
+        let ran = world.run(&["replay", &id]);
+        let what = format!("the call {id} cannot be replayed\n  why: {why}");
+        is_refused(&ran, 121, &what);
+    }
+    let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    is_refused(&world.run(&["replay", unknown]), 127, &format!("there is no call {unknown}"));
+    is_refused(&world.run(&["replay", unknown, "--ignore", "["]), 121, "`--ignore` cannot be used");
 }
