@@ -22,6 +22,9 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if it is sound, 122 if something is missing that would prove it, 120 if it is broken.
     Verify {
+        /// Checkpoints to compare with, in place of those in the home: the anchor.log of another copy
+        #[arg(long, value_name = "FILE")]
+        anchor: Option<PathBuf>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -55,7 +58,7 @@ pub(crate) fn main(command: Command) -> u8 {
             let json = args.json;
             (log(args), json)
         }
-        Command::Verify { json } => (verify(json), json),
+        Command::Verify { anchor, json } => (verify(anchor, json), json),
         Command::Export { file } => (export(file), false),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
@@ -105,10 +108,10 @@ pub(crate) fn event_document(event: &Event) -> serde_json::Value {
     })
 }
 
-fn verify(json: bool) -> Result<u8, Problem> {
+fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
     let database = home::database()?;
-    let anchor = database.with_file_name("anchor.log");
+    let anchor = anchor.unwrap_or_else(|| database.with_file_name("anchor.log"));
     let verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
     let code = match verdict.standing {
         Standing::Sound => 0,

@@ -3,6 +3,7 @@
 
 mod artifact;
 mod audit;
+mod backup;
 mod completions;
 mod config;
 mod doctor;
@@ -53,6 +54,8 @@ enum Command {
     Runs(runs::Args),
     Logs(logs::Args),
     Replay(replay::Args),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
@@ -93,6 +96,8 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),
         Command::Replay(args) => replay::main(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
         Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),

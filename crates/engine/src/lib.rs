@@ -19,8 +19,10 @@
 //! Every request gets exactly one answer. A call that can change something is on the disk before it
 //! happens; one that cannot be recorded does not happen.
 
+mod archive;
 pub mod artifacts;
 mod attached;
+mod backup;
 mod batch;
 mod changes;
 mod ended;
@@ -41,6 +43,7 @@ mod story;
 mod tests;
 
 pub use attached::{Attached, Attachment, Input};
+pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
 pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options};

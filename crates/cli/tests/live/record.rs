@@ -5,6 +5,8 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use std::path::Path;
+
 use crate::support::{LONG, Ran, Started, World, line, until};
 
 /// Runs it, and gives the id of its call.
@@ -236,4 +238,108 @@ fn what_was_not_kept_cannot_be_replayed_and_the_reason_is_told() {
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     is_refused(&world.run(&["replay", unknown]), 127, &format!("there is no call {unknown}"));
     is_refused(&world.run(&["replay", unknown, "--ignore", "["]), 121, "`--ignore` cannot be used");
+}
+
+/// In another home.
+fn in_home(world: &World, home: &Path, words: &[&str]) -> Ran {
+    let mut command = world.command(words);
+    command.env("HOTCELL_HOME", home);
+    Started::new(command).finish(LONG)
+}
+
+/// Everything below a directory but what comes and goes.
+fn files(home: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(home) else { return Vec::new() };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name != "run").collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_home_is_restored_from_a_backup_and_an_old_one_is_told_by_the_anchor() {
+    let Some(world) = World::new() else { return };
+    let id = call(&world, &["--", "sh", "-c", "seq 100000"]);
+    let copied = world.run(&["backup", "home.tar"]);
+    assert!(copied.text().starts_with("copied: "), "{copied:?}");
+    assert!(copied.text().contains(" and 1 large contents"), "{copied:?}");
+    is_refused(&world.run(&["backup", "home.tar"]), 121, "`home.tar` cannot be made");
+    call(&world, &["--", "true"]);
+    let other = world.at("other");
+    let restored = in_home(&world, &other, &["restore", "home.tar"]);
+    assert_eq!((restored.code, &*restored.errors()), (0, ""), "{restored:?}");
+    assert!(restored.text().starts_with("restored: 1 artifacts and "), "{restored:?}");
+    assert!(restored.text().contains("\ncannot be found: what was recorded after"), "{restored:?}");
+    for words in [&["audit", "verify"][..], &["artifact", "verify"]] {
+        assert_eq!(in_home(&world, &other, words).code, 0);
+    }
+    let printed = world.run(&["logs", &id]).stdout;
+    assert!(printed.len() > 500_000 && in_home(&world, &other, &["logs", &id]).stdout == printed);
+    // Its configuration is not in it.
+    fs::copy(world.home().join("config.toml"), other.join("config.toml")).unwrap();
+    assert_eq!(in_home(&world, &other, &["replay", &id]).code, 0);
+    // What the home that was copied knows besides.
+    let anchor = world.home().join("anchor.log");
+    let told = in_home(&world, &other, &["audit", "verify", "--anchor", anchor.to_str().unwrap()]);
+    assert_eq!(told.code, 120, "{told:?}");
+    // A home that has something is left alone.
+    let before = fs::read(other.join("hotcell.db")).unwrap();
+    let again = in_home(&world, &other, &["restore", "home.tar"]);
+    is_refused(&again, 121, &format!("the home `{}` is not empty", other.display()));
+    assert!(before == fs::read(other.join("hotcell.db")).unwrap());
+}
+
+#[test]
+fn what_is_not_a_whole_and_sound_backup_is_not_put_in_place() {
+    let Some(world) = World::new() else { return };
+    call(&world, &["--", "sh", "-c", "seq 100000"]);
+    assert_eq!(world.run(&["backup", "home.tar"]).code, 0);
+    let whole = fs::read(world.at("home.tar")).unwrap();
+    let changed = |place: usize| {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let find = |text: &[u8]| whole.windows(text.len()).position(|some| some == text).unwrap();
+    for (bad, what) in [
+        (b"not an archive".to_vec(), "`bad.tar` is not a whole backup"),
+        (whole[..whole.len() / 2].to_vec(), "`bad.tar` is not a whole backup"),
+        (changed(find(b"hotcell.db\0")), "`bad.tar` is not a whole backup"),
+        // A content, and an event.
+        (changed(find(b"\n31415\n")), "the backup is not what was recorded"),
+        (changed(find(b"code.execute")), "the backup is not what was recorded"),
+    ] {
+        world.file("bad.tar", &bad);
+        let other = world.at("other");
+        let refused = in_home(&world, &other, &["restore", "bad.tar"]);
+        assert!([120, 121].contains(&refused.code), "{refused:?}");
+        is_refused(&refused, refused.code, what);
+        assert_eq!(files(&other), [""; 0], "{refused:?}");
+    }
+    is_refused(&world.run(&["restore", "missing.tar"]), 121, "`missing.tar` cannot be read");
+}
+
+#[test]
+fn a_backup_that_is_made_while_others_write_is_sound() {
+    let Some(world) = World::new() else { return };
+    call(&world, &["--", "true"]);
+    std::thread::scope(|scope| {
+        let writers = [0; 3].map(|_| {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let ran = world.run(&["run", "--", "sh", "-c", "seq 20000; seq 99 > made"]);
+                    assert_eq!(ran.code, 0, "{ran:?}");
+                }
+            })
+        });
+        for number in 0..4 {
+            let (file, other) = (format!("{number}.tar"), world.at(format!("home{number}")));
+            let copied = world.run(&["backup", &file]);
+            assert_eq!(copied.code, 0, "{copied:?}");
+            let restored = in_home(&world, &other, &["restore", &file]);
+            assert_eq!(restored.code, 0, "{restored:?}");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    assert_eq!(world.run(&["artifact", "verify"]).code, 0);
 }
