@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod doctor;
 mod exit;
+mod gc;
 mod home;
 mod logs;
 mod print;
@@ -54,6 +55,7 @@ enum Command {
     Runs(runs::Args),
     Logs(logs::Args),
     Replay(replay::Args),
+    Gc(gc::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// What calls were given and made: contents, versions, where they came from
@@ -96,6 +98,7 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),
         Command::Replay(args) => replay::main(args),
+        Command::Gc(args) => gc::main(args),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
         Command::Artifact(command) => artifact::main(command),

@@ -379,10 +379,10 @@ fn draft(origin: &Origin, kind: Kind) -> Draft {
 }
 
 /// The event by which the chain vouches for a row.
-fn of_row(origin: &Origin, statement: &Statement) -> Draft {
+pub(crate) fn of_row(origin: &Origin, statement: &Statement) -> Draft {
     let kind = match statement.row() {
         RowId::Artifact(_) => Kind::ArtifactAdded,
-        RowId::Tagging(_) | RowId::Verdict(_) => Kind::ArtifactChanged,
+        RowId::Tagging(_) | RowId::Verdict(_) | RowId::Pruning(_) => Kind::ArtifactChanged,
     };
     let stated = Stated {
         row: statement.row().to_string(),

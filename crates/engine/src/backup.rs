@@ -218,7 +218,7 @@ fn pack(writer: &mut Writer<impl Write>, name: &str, path: &Path) -> io::Result<
 }
 
 /// With its name in a backup. What has another name than a content's is left alone.
-fn for_each_content(
+pub(crate) fn for_each_content(
     store: &Path,
     mut each: impl FnMut(&str, &Path) -> io::Result<()>,
 ) -> io::Result<()> {

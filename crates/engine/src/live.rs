@@ -196,7 +196,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// Removes what dead processes left.
-fn sweep(directory: &Path) -> io::Result<()> {
+pub(crate) fn sweep(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let Ok(file) = File::open(&path) else { continue };

@@ -343,3 +343,100 @@ fn a_backup_that_is_made_while_others_write_is_sound() {
     });
     assert_eq!(world.run(&["artifact", "verify"]).code, 0);
 }
+
+#[test]
+fn what_is_old_is_removed_what_is_tagged_stays_and_the_chain_still_proves_all() {
+    let Some(world) = World::new() else { return };
+    let small = call(&world, &["--", "echo", "small"]);
+    let large = call(&world, &["--", "sh", "-c", "seq 100000; echo kept > kept.txt"]);
+    assert_eq!(world.run(&["artifact", "tag", "kept.txt", "good"]).code, 0);
+    let nothing = world.run(&["gc"]);
+    assert!(
+        nothing.text().starts_with("removed: 0 contents of artifacts (0 bytes), 0 "),
+        "{nothing:?}"
+    );
+    let gc = |words: &[&str]| {
+        let ran = world.run(&[&["gc", "--json"], words].concat());
+        (ran.code, ran.json())
+    };
+    let (_, told) = gc(&["--dry-run", "--keep", "0d"]);
+    assert_eq!(told["artifact_contents"]["count"], 2, "{told}");
+    world.run(&["logs", &small]).is(0, "small\n", "");
+    let (code, done) = gc(&["--keep", "0d"]);
+    assert_eq!((code, &done["artifact_contents"]), (0, &told["artifact_contents"]), "{done}");
+    assert!(done["payloads"]["count"].as_u64().unwrap() >= 4, "{done}");
+    for words in [&["audit", "verify"][..], &["artifact", "verify"]] {
+        let verified = world.run(words);
+        assert_eq!(verified.code, 0, "{verified:?}");
+    }
+    assert_eq!(
+        fs::read_dir(world.home().join("artifacts"))
+            .unwrap()
+            .flat_map(|shard| { fs::read_dir(shard.unwrap().path()).unwrap() })
+            .count(),
+        0,
+        "the file is gone"
+    );
+    world.run(&["artifact", "get", "kept.txt"]).is(0, "kept\n", "");
+    let gone =
+        "the content of `sh:stdout` is not there any more\n  why: it was removed to make room";
+    is_refused(&world.run(&["artifact", "get", "sh:stdout"]), 120, gone);
+    is_refused(&world.run(&["logs", &large]), 120, gone);
+    let call = shown(&world, &large);
+    assert_eq!(call["arguments_missing"], json!("it was removed to make room"));
+    let why = format!("the call {large} cannot be replayed\n  why: its arguments cannot be read");
+    is_refused(&world.run(&["replay", &large]), 121, &why);
+    // What is made again is there again.
+    world.run(&["run", "--", "echo", "small"]).is(0, "small\n", "");
+    world.run(&["logs", &small]).is(0, "small\n", "");
+}
+
+#[test]
+fn a_home_beyond_its_quota_is_warned_of_once_and_made_to_fit() {
+    let Some(world) = World::new() else { return };
+    fs::write(world.home().join("config.toml"), "min_level = \"no-proc\"\nquota = \"300KiB\"\n")
+        .unwrap();
+    let run = || world.run(&["run", "--", "sh", "-c", "seq 100000 > a"]);
+    let warned = run();
+    assert!(warned.errors().starts_with("hotcell: the home has "), "{warned:?}");
+    run().is(0, "", "");
+    let used = |words: &[&str]| {
+        let ran = world.run(&[&["gc", "--json"], words].concat()).json();
+        (ran["used_bytes"].as_u64().unwrap(), ran["artifact_contents"]["count"].clone())
+    };
+    let (before, removed) = used(&[]);
+    let (after, none) = used(&["--dry-run"]);
+    assert!(before > 500_000 && after < 300 * 1024, "{before} {after}");
+    assert_eq!((removed, none), (json!(1), json!(0)));
+    world.file("project/.hotcell/config.toml", b"quota = \"1\"\n");
+    let mut command = world.command(&["gc"]);
+    command.current_dir(world.at("project"));
+    let refused = Started::new(command).finish(LONG);
+    assert_eq!(refused.code, 121, "{refused:?}");
+    assert!(refused.errors().contains("config.toml cannot set quota\n"), "{refused:?}");
+}
+
+#[test]
+fn room_is_made_beside_runs_and_nothing_of_theirs_is_lost() {
+    let Some(world) = World::new() else { return };
+    call(&world, &["--", "true"]);
+    std::thread::scope(|scope| {
+        let writers = [0; 3].map(|_| {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let ran = world.run(&["run", "--", "sh", "-c", "seq 20000; seq 99 > made"]);
+                    assert_eq!(ran.code, 0, "{ran:?}");
+                }
+            })
+        });
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let ran = world.run(&["gc", "--keep", "0d"]);
+            assert_eq!(ran.code, 0, "{ran:?}");
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    for words in [&["audit", "verify"][..], &["artifact", "verify"]] {
+        let verified = world.run(words);
+        assert_eq!(verified.code, 0, "{verified:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store};
+use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store, StoreError};
 use hotcell_record::{ReadError, statements};
 use serde::Serialize;
 
@@ -22,6 +22,8 @@ pub struct Checked {
     pub artifacts: u64,
     pub taggings: u64,
     pub verdicts: u64,
+    /// Times that contents were removed to make room.
+    pub prunings: u64,
     pub contents: u64,
     pub bytes: u64,
     /// Contents that no row has: what a crash left, or a run that is just being registered.
@@ -60,6 +62,12 @@ pub(crate) enum LookError {
     Ledger(#[from] Error),
 }
 
+impl From<StoreError> for LookError {
+    fn from(error: StoreError) -> LookError {
+        LookError::Ledger(error.into())
+    }
+}
+
 pub(crate) fn not_read(error: &LookError) -> Problem {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
@@ -81,6 +89,7 @@ impl Checked {
                     RowId::Artifact(_) => stated.artifacts += 1,
                     RowId::Tagging(_) => stated.taggings += 1,
                     RowId::Verdict(_) => stated.verdicts += 1,
+                    RowId::Pruning(_) => stated.prunings += 1,
                 }
                 if chain.insert(row, Digest::from_bytes(said.digest.0)).is_some() {
                     self.tell(&Fault::Twice(row));
@@ -94,8 +103,9 @@ impl Checked {
         if is_current {
             let of = |row| chain.borrow_mut().remove(&row);
             let verified = ledger::verify_rows(conn, stated, of, |fault| self.tell(&fault))?;
-            let Counts { artifacts, taggings, verdicts } = verified.rows;
+            let Counts { artifacts, taggings, verdicts, prunings } = verified.rows;
             (self.artifacts, self.taggings, self.verdicts) = (artifacts, taggings, verdicts);
+            self.prunings = prunings;
         }
         let mut absent: Vec<String> =
             chain.into_inner().into_keys().map(|row| Fault::Absent(row).to_string()).collect();
