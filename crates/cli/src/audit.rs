@@ -3,10 +3,11 @@
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use hotcell_engine::artifacts::{Checked, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Filter, From, Standing};
+use hotcell_record::{Event, Fault, Filter, From, Standing, Verdict};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
@@ -18,7 +19,7 @@ use crate::{exit, home};
 pub(crate) enum Command {
     /// Lists events, the oldest first
     Log(LogArgs),
-    /// Checks the whole record: every event, the chain, and the signed checkpoints outside
+    /// Checks the whole record: every event, the chain, the signed checkpoints outside, and the artifacts
     ///
     /// Exits with 0 if it is sound, 122 if something is missing that would prove it, 120 if it is broken.
     Verify {
@@ -112,7 +113,8 @@ fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
     let database = home::database()?;
     let anchor = anchor.unwrap_or_else(|| database.with_file_name("anchor.log"));
-    let verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
+    let mut verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
+    let artifacts = also_artifacts(&database, &mut verdict);
     let code = match verdict.standing {
         Standing::Sound => 0,
         Standing::Unproven => exit::REFUSED,
@@ -123,13 +125,37 @@ fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
         let document = serde_json::json!({
             "version": 1, "sound": code == 0, "events": verdict.events, "fault": fault,
             "covered": verdict.covered, "pending": verdict.pending, "checked": verdict.checked,
-            "missing": verdict.missing, "cannot_be_found": verdict.cannot,
+            "missing": verdict.missing, "cannot_be_found": verdict.cannot, "artifacts": artifacts,
         });
         format!("{document}\n")
     } else {
         verdict.to_string()
     };
     Ok(print::data_and(&text, code))
+}
+
+/// What the chain vouches for in other tables is a part of it.
+fn also_artifacts(database: &Path, verdict: &mut Verdict) -> Option<Checked> {
+    let checked = match verify_artifacts(database.parent().unwrap_or(database)) {
+        Ok(checked) => checked,
+        // A record that cannot be read has been told of.
+        Err(_) if verdict.standing == Standing::Broken => return None,
+        Err(problem) => {
+            verdict.standing = Standing::Unproven;
+            verdict.missing.push(format!("the artifacts: {}", problem.why));
+            return None;
+        }
+    };
+    let Checked { artifacts, contents, faults, .. } = checked;
+    verdict.checked.push(format!(
+        "{artifacts} artifacts and {contents} contents against what the chain says of them"
+    ));
+    if let Some(why) = checked.told.first().cloned() {
+        verdict.standing = Standing::Broken;
+        let what = format!("artifacts ({faults} faults)");
+        verdict.fault.get_or_insert(Fault { seq: None, what, why });
+    }
+    Some(checked)
 }
 
 fn export(file: Option<PathBuf>) -> Result<u8, Problem> {

@@ -26,9 +26,11 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
 }
 
 fn unusable(error: OpenError) -> Problem {
-    Problem::error("the home cannot be used")
-        .why(error.to_string())
-        .fix("see that the directory is yours and has room; HOTCELL_HOME names another")
+    let fix = match &error {
+        OpenError::Record(error) => error.fix.clone(),
+        _ => "see that the directory is yours and has room; HOTCELL_HOME names another".into(),
+    };
+    Problem::error("the home cannot be used").why(error.to_string()).fix(fix)
 }
 
 /// The same, to look at what there is: nothing is made.

@@ -260,8 +260,7 @@ impl Engine {
     /// The same, for the path.
     pub(crate) fn recording(&self) -> Result<&Record, Problem> {
         self.record().map_err(|error| {
-            let fix = "see that the directory is yours and has room; HOTCELL_HOME names another";
-            Problem::new("the home cannot be used", error.to_string(), fix)
+            Problem::new("the home cannot be used", error.to_string(), error.fix.clone())
         })
     }
 

@@ -422,9 +422,17 @@ fn a_call_of_another_tenant_is_not_there() {
     let reply = world.call("code_execute", json!({"language": "shell", "code": "true"}));
     shown(&world, reply.id).unwrap();
     let other = Caller { tenant: "other".parse().unwrap(), ..caller() };
-    let Answer::Failed(problem) = world.engine.ask(&other, Ask::Show(reply.id)) else {
-        panic!("it was shown")
-    };
-    assert_eq!(problem.kind, crate::ProblemKind::NotFound);
-    assert_eq!(problem.what, format!("there is no call {}", reply.id));
+    let show = Ask::Show(reply.id);
+    let replay = Ask::Replay(reply.id, crate::Ignore::default());
+    let mut problems = Vec::new();
+    for ask in [show, replay] {
+        let Answer::Failed(problem) = world.engine.ask(&other, ask) else { panic!("it is there") };
+        problems.push(problem);
+    }
+    let logs = world.engine.logs(&other, reply.id, crate::Until::TheEnd, &mut |_| true);
+    problems.push(logs.unwrap_err());
+    for problem in problems {
+        assert_eq!(problem.kind, crate::ProblemKind::NotFound);
+        assert_eq!(problem.what, format!("there is no call {}", reply.id));
+    }
 }

@@ -10,7 +10,7 @@ use hotcell_record::{
 };
 use hotcell_types::{Caller, Name, Status};
 
-use crate::artifacts::verify::{Checked, LookError, not_read, verify_artifacts};
+use crate::artifacts::verify::{Checked, LookError, NEWER, not_read, verify_artifacts};
 use crate::artifacts::{Artifacts, Origin, of_row};
 use crate::engine::new_id;
 use crate::reply::Problem;
@@ -353,6 +353,7 @@ fn of_ledger(error: Error) -> Refused {
         }
         Error::Store(StoreError::Full { .. } | StoreError::Busy) => "make room, or try again later",
         Error::TooMany { .. } => "use another artifact",
+        Error::Newer { .. } => NEWER,
         _ => "`hotcell audit verify` says more",
     };
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));

@@ -68,10 +68,17 @@ impl From<StoreError> for LookError {
     }
 }
 
+/// What helps where a newer hotcell has been.
+pub(super) const NEWER: &str = "use the hotcell that wrote it, or a newer one";
+
 pub(crate) fn not_read(error: &LookError) -> Problem {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
-    Problem::new("the artifacts cannot be read", why, "`hotcell audit verify` says more")
+    let fix = match error {
+        LookError::Ledger(Error::Newer { .. }) => NEWER,
+        _ => "`hotcell audit verify` says more",
+    };
+    Problem::new("the artifacts cannot be read", why, fix)
 }
 
 impl Checked {
