@@ -11,7 +11,7 @@ use hotcell_record::{
 };
 use hotcell_sandbox::cause;
 use hotcell_types::{Caller, Status, hex};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::archive::{Entry, Reader, Writer};
 use crate::artifacts::{Checked, DIRECTORY, verify_artifacts};
@@ -165,7 +165,7 @@ fn check(staging: &Staging) -> Result<(), Problem> {
     let verdict = verify(&staging.path(DATABASE), Some(&anchor), From::Start);
     let fault = verdict.fault.filter(|_| verdict.standing == Standing::Broken);
     let fault = fault.map(|fault| fault.to_string());
-    let artifacts = verify_artifacts(&staging.0)?;
+    let artifacts = verify_artifacts(&staging.path)?;
     match fault.or_else(|| artifacts.told.first().cloned()) {
         None => Ok(()),
         Some(fault) => {
@@ -311,7 +311,7 @@ fn unpack(staging: &Staging, source: impl Read) -> io::Result<()> {
     if !has_database {
         return Err(bad("there is no record in it".into()));
     }
-    sync(&staging.0)
+    sync(&staging.path)
 }
 
 /// Everything on the file system of the directory.
@@ -319,33 +319,68 @@ fn sync(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(directory)?)?)
 }
 
-/// A directory below a home that goes away by itself.
-struct Staging(PathBuf);
+/// A directory below a home that goes away by itself, locked for as long as it is used.
+struct Staging {
+    path: PathBuf,
+    #[expect(dead_code, reason = "the lock belongs to the descriptor")]
+    lock: File,
+}
 
 impl Staging {
+    const PREFIX: &str = "copy-";
+
     fn new(home: &Path) -> io::Result<Staging> {
         let mut chance = [0; 8];
         rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty())?;
-        let path = home.join("run").join(format!("copy-{}", hex::text(&chance)));
+        let name = format!("{}{}", Staging::PREFIX, hex::text(&chance));
+        let path = home.join("run").join(name);
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-        Ok(Staging(path))
+        let lock = File::open(&path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Staging { path, lock })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What stays is in the way of nobody.
-        fs::remove_dir_all(&self.0).ok();
+        // What stays is free, and swept with the next collection.
+        fs::remove_dir_all(&self.path).ok();
     }
+}
+
+/// Removes what copies left whose process was killed.
+pub(crate) fn sweep(home: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(home.join("run"))? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(Staging::PREFIX.as_bytes()) {
+            continue;
+        }
+        let lock = File::open(entry.path())?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_copy_left_is_swept_and_one_that_goes_on_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let living = Staging::new(home.path()).unwrap();
+        fs::create_dir_all(home.path().join("run/copy-dead/keys")).unwrap();
+        sweep(home.path()).unwrap();
+        assert!(living.path.exists() && !home.path().join("run/copy-dead").exists());
+        drop(living);
+        assert_eq!(fs::read_dir(home.path().join("run")).unwrap().count(), 0);
+    }
 
     #[test]
     fn no_name_leads_anywhere_else() {

@@ -13,7 +13,7 @@ use hotcell_sandbox::cause;
 use hotcell_types::Caller;
 
 use crate::artifacts::{DIRECTORY, LookError, Origin, not_read, of_row};
-use crate::backup::for_each_content;
+use crate::backup::{self, for_each_content};
 use crate::engine::{Engine, new_id};
 use crate::live;
 use crate::reply::Problem;
@@ -125,7 +125,8 @@ impl Engine {
         };
         let store = self.artifacts.store().map_err(|error| not_removed(&error))?;
         store.sweep(is_referenced).map_err(|error| not_removed(&error))?;
-        match live::sweep(&live::directory(self.home())) {
+        let swept = live::sweep(&live::directory(self.home())).and(backup::sweep(self.home()));
+        match swept {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(not_removed(&error)),
             _ => Ok(()),
         }

@@ -102,7 +102,6 @@ fn shown(record: &Record, caller: &Caller, id: CallId) -> Result<Option<Shown>, 
     };
     let mut children: Vec<CallId> =
         record.events(&made_later)?.iter().filter_map(|event| event.call).collect();
-    children.dedup();
     children.sort();
     children.dedup();
     let artifacts = artifacts_of(record, caller, id)?;

@@ -139,10 +139,15 @@ fn every_hostile_program_ends_in_time_with_its_status() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let mut left: Vec<_> =
-        std::fs::read_dir(world.home()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["config.toml"], "nothing is left in the home");
+    let names = |below: &str| -> Vec<_> {
+        let entries = std::fs::read_dir(world.home().join(below)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let record = ["anchor.log", "artifacts", "config.toml", "hotcell.db", "keys", "run"];
+    assert_eq!(names(""), record, "nothing is left in the home but the record");
+    assert_eq!(names("run/live"), [""; 0], "nobody is there to follow");
     assert_eq!(
         std::fs::read_dir(world.at("")).unwrap().count(),
         0,
