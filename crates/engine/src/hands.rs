@@ -8,7 +8,7 @@ use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, Sink, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{Exit, Outcome, Status};
+use hotcell_types::{Bytes, Exit, Outcome, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -114,6 +114,7 @@ impl Engine {
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Option<Brought>), Refusal> {
         let Run { job, copied, attached, reins } = run;
+        let most = job.limits.disk;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
         if let Some(started) = attached.started.take() {
@@ -126,16 +127,16 @@ impl Engine {
         };
         running.wait_and_look(sink, attached.outputs, |left| {
             let (copied, _) = copied?;
-            Some(self.brought(&copied, left))
+            Some(self.brought(&copied, left, most))
         })
     }
 
-    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>) -> Brought {
+    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, most: Bytes) -> Brought {
         let mut spool = Spool::new(&self.spool_directory()).map_err(|error| {
             let fix = "see that hotcell's home can be written and has room";
             Problem::new("what the run changed cannot be kept", cause(&error), fix)
         })?;
-        Ok((copied.changes(left, &mut spool)?, spool))
+        Ok((copied.changes(left, most, &mut spool)?, spool))
     }
 }
 

@@ -1,13 +1,13 @@
 //! From a permitted call to something that can be started. Nothing is started or changed here.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 
 use hotcell_request::{Call, TypedTool};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Job, Stdin, cause, in_memory};
+use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::Limits;
@@ -21,6 +21,8 @@ use crate::reply::{Problem, ProblemKind};
 /// A call that can be carried out at once.
 pub(crate) struct Ready<'e> {
     pub(crate) limits: Limits,
+    /// Paths that it writes besides those that the call names.
+    pub(crate) also_writes: &'static [&'static str],
     pub(crate) work: Work<'e>,
 }
 
@@ -57,7 +59,8 @@ impl Engine {
         call: &Call,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
-        let here = |here| Ok(Ready { limits: call.limits(), work: Work::Here(here) });
+        let here =
+            |here| Ok(Ready { limits: call.limits(), also_writes: &[], work: Work::Here(here) });
         match self.carrier(call)? {
             BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
@@ -77,19 +80,25 @@ impl Engine {
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
         let plan = tool.plan(call.args());
-        let plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
+        let mut plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
         let copied = match (plan.working_copy, &self.workspace) {
             (false, _) => None,
             (true, Some(root)) => Some((Arc::new(Copied::new(root.clone())), root)),
             (true, None) => return Err(no_workspace()),
         };
-        let brings_changes = plan.brings_changes;
+        let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
+        let files = std::mem::take(&mut plan.files);
         let mut limits = plan.limits.unwrap_or_else(|| call.limits());
         limits.timeout = limits.timeout.min(call.timeout());
         let mut job = Box::new(job(call, plan, limits, attached)?);
-        job.working_copy = copied.as_ref().map(|(copied, _)| Arc::clone(copied) as _);
+        let given = Given::new(files, &job.inputs)?;
+        job.working_copy = match &copied {
+            Some((copied, _)) => Some(Arc::clone(copied) as _),
+            None if given.is_empty() => None,
+            None => Some(Arc::new(given)),
+        };
         let copied = copied.filter(|_| brings_changes);
-        Ok(Ready { limits, work: Work::InSandbox { tool, job, copied } })
+        Ok(Ready { limits, also_writes, work: Work::InSandbox { tool, job, copied } })
     }
 
     fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
@@ -111,9 +120,6 @@ fn job(
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
     env.extend(plan.env);
-    for (name, text) in plan.files {
-        inputs.push(Input { name: name.into(), file: kept(text.as_bytes())? });
-    }
     for wanted in plan.attached {
         let found = attached.files.iter().find(|given| *given.name() == wanted.name);
         let found = found.filter(|given| *given.content() == wanted.content);
@@ -124,6 +130,50 @@ fn job(
     let stdin = stdin(plan.stdin, attached)?;
     let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
     Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
+}
+
+/// Files that the arguments have as texts, by their paths in the working directory.
+#[derive(Debug)]
+struct Given(BTreeMap<String, String>);
+
+impl Given {
+    /// Refuses what would take the place of an input, or lie in it as in a directory.
+    fn new(files: BTreeMap<String, String>, inputs: &[Input]) -> Result<Given, Problem> {
+        let first = |path: &String| path.split('/').next().map(OsStr::new).map(OsStr::to_owned);
+        let is_taken =
+            |path: &&String| inputs.iter().any(|given| Some(&given.name) == first(path).as_ref());
+        match files.keys().find(is_taken) {
+            None => Ok(Given(files)),
+            Some(path) => {
+                let what = format!("the file `{path}` cannot be given to the run");
+                let why = "the code itself, or another file, has that name";
+                Err(Problem::new(what, why, "name it otherwise").of(ProblemKind::Invalid))
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl WorkingCopy for Given {
+    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
+        let above = |path: &str| -> Vec<String> {
+            path.match_indices('/')
+                .filter_map(|(end, _)| Some(path.get(..end)?.to_owned()))
+                .collect()
+        };
+        let directories: BTreeSet<String> = self.0.keys().flat_map(|path| above(path)).collect();
+        let directories = directories.into_iter().map(|path| item(&path, What::Directory));
+        let file =
+            |(path, text): (&String, &String)| item(path, What::File(in_memory(text.as_bytes())?));
+        Box::new(directories.chain(self.0.iter().map(file)))
+    }
+}
+
+fn item(path: &str, what: What) -> io::Result<Item> {
+    Ok(Item { path: CString::new(path)?, what })
 }
 
 /// The command, with the file that it needs among the inputs.
@@ -184,6 +234,5 @@ fn not_attached(name: &OsStr) -> Problem {
 
 fn unreadable(name: &OsStr, error: &io::Error) -> Problem {
     let what = format!("`{}` cannot be given to the run", name.display());
-    Problem::new(what, cause(error), "leave the file as it is until the run has begun")
-        .of(ProblemKind::Invalid)
+    Problem::new(what, cause(error), "free some memory, or close some files")
 }

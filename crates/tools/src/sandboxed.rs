@@ -55,6 +55,8 @@ pub struct Plan {
     pub working_copy: bool,
     /// Whether what was changed in the copy is to be applied to the workspace, each path judged.
     pub brings_changes: bool,
+    /// Paths of the workspace that it changes besides those that the arguments name.
+    pub also_writes: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +132,7 @@ impl Plan {
             profile: None,
             working_copy: false,
             brings_changes: false,
+            also_writes: &[],
         }
     }
 
@@ -200,6 +203,12 @@ fn check(plan: &Plan) -> Result<(), ToolError> {
     if is_command && argv.first().is_some_and(|name| name.is_empty()) {
         let why = "the name of the program is empty";
         return Err(ToolError::new("nothing was run", why, "name a program first"));
+    }
+    let is_bad_name = |name: &OsString| name.is_empty() || name.as_bytes().contains(&b'=');
+    if let Some(name) = plan.env.keys().find(|name| is_bad_name(name)) {
+        // To the program, all behind the first `=` is the value, whatever was judged as the name.
+        let why = format!("`{}` is not the name of a variable", name.display());
+        return Err(ToolError::new("nothing was run", why, "names are not empty and have no `=`"));
     }
     let has_nul = |text: &OsString| text.as_bytes().contains(&0);
     let arguments = argv.iter().map(|text| (text.len(), has_nul(text)));

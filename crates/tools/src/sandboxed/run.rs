@@ -152,6 +152,7 @@ impl Run {
             attached.push(Attached { name: file.name.os()?, content: file.content });
         }
         check_names(&attached)?;
+        check_script(&program, &attached)?;
         let stdin = match self.stdin {
             None => Source::Empty,
             Some(Input::Live) => Source::Live,
@@ -203,6 +204,18 @@ fn check_names(attached: &[Attached]) -> Result<(), ToolError> {
         return Err(ToolError::new(what, why, "name it otherwise"));
     }
     Ok(())
+}
+
+/// A script is what came along, and nothing else that a path may lead to.
+fn check_script(program: &Program, attached: &[Attached]) -> Result<(), ToolError> {
+    match program {
+        Program::Script { name, .. } if attached.iter().all(|file| file.name != *name) => {
+            let what = format!("there is no script `{}`", name.display());
+            let why = "it is not one of `files`";
+            Err(ToolError::new(what, why, "give it along with the call, and name it in `files`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Word {
