@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use hotcell_request::{Call, TypedTool};
+use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
-use hotcell_types::Limits;
+use hotcell_types::{Door, Limits};
 use hotcell_workspace::Root;
 
 use crate::attached::{self, Attached};
@@ -116,7 +117,8 @@ fn job(
     attached: &mut Attached<'_>,
 ) -> Result<Job, Problem> {
     let mut inputs = Vec::new();
-    let command = resolve(plan.program, &mut inputs)?;
+    let of_host = plan.may_name_host && call.caller().door == Door::Cli;
+    let command = resolve(plan.program, of_host, &mut inputs)?;
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
     env.extend(plan.env);
@@ -177,14 +179,20 @@ fn item(path: &str, what: What) -> io::Result<Item> {
 }
 
 /// The command, with the file that it needs among the inputs.
-fn resolve(program: Program, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
+///
+/// Whoever is not a person at a terminal names paths of the sandbox only: one of the host would be shown to
+/// the run, an interpreter's with all that is around it.
+fn resolve(program: Program, of_host: bool, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
     let host = Host::of_this_process();
     match program {
         Program::Command(words) => {
-            let mut words = words.into_iter();
-            let name = words.next().unwrap_or_default();
-            let rest: Vec<OsString> = words.collect();
-            Ok(lang::command(&host, &name, &rest)?)
+            let name = words.first().cloned().unwrap_or_default();
+            if !of_host && name.as_encoded_bytes().contains(&b'/') {
+                let program = Path::new(WORKSPACE).join(&name);
+                return Ok(Command { program, args: words, read_only: Vec::new(), note: None });
+            }
+            let rest = words.get(1..).unwrap_or_default();
+            Ok(lang::command(&host, &name, rest)?)
         }
         Program::Script { name, language, arguments } => {
             let language: Language = language.parse()?;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -115,6 +115,30 @@ fn a_script_is_one_of_the_files() {
         assert_eq!(reply.status, Status::Invalid, "{reply:?}");
         assert!(reply.run.is_none(), "{reply:?}");
     }
+}
+
+#[test]
+fn a_path_of_a_program_is_one_of_the_sandbox() {
+    let world = World::new();
+    // Not below a place of which the sandbox has its own.
+    let host = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = host.path().join("tool");
+    fs::write(&tool, "#!/bin/sh\necho host\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    for path in [tool.to_str().unwrap(), "/no/such/tool"] {
+        let reply = world.call("run", json!({"command": [path]}));
+        assert_eq!(reply.status, Status::Invalid, "{reply:?}");
+        let why = &reply.problems[0].why;
+        assert!(why.contains("No such file"), "nothing is told of the host: {why}");
+    }
+    let file = Attachment::of_bytes("tool", b"#!/bin/sh\necho $0 $1".to_vec());
+    let run = json!({"command": ["./tool", "x"], "files": [file.described()]});
+    let attached = Attached { files: vec![file], ..Attached::default() };
+    let ask = Ask::Run(Box::new(request("run", run)), Box::new(attached));
+    assert_eq!(stdout(&world.ask("local", ask)), "/work/./tool x\n");
+    let reply = world.call("run", json!({"command": ["/bin/echo", "x"]}));
+    assert_eq!(stdout(&reply), "x\n");
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct Plan {
     pub brings_changes: bool,
     /// Paths of the workspace that it changes besides those that the arguments name.
     pub also_writes: &'static [&'static str],
+    /// Whether a path that a person typed as the program is one of the host, which is shown to the run.
+    pub may_name_host: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub enum Program {
     Code { language: String, code: String },
     /// A file of the working directory, for the interpreter of its language.
     Script { name: OsString, language: String, arguments: Vec<OsString> },
-    /// `argv`, with a name that is looked up on the sandbox's path.
+    /// `argv`, with a name that is looked up on the sandbox's path, or is a path in the sandbox.
     Command(Vec<OsString>),
 }
 
@@ -133,6 +135,7 @@ impl Plan {
             working_copy: false,
             brings_changes: false,
             also_writes: &[],
+            may_name_host: false,
         }
     }
 

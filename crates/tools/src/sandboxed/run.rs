@@ -160,7 +160,8 @@ impl Run {
         };
         let limits = Some(self.limits.over(template.limits)?);
         let profile = Some(template.profile);
-        Ok(Plan { stdin, env, attached, limits, profile, ..Plan::new(program) })
+        let may_name_host = true;
+        Ok(Plan { stdin, env, attached, limits, profile, may_name_host, ..Plan::new(program) })
     }
 
     fn program(&self) -> Result<Program, ToolError> {
