@@ -86,6 +86,8 @@ pub enum Answer {
 pub enum OpenError {
     #[error(transparent)]
     Record(#[from] hotcell_record::OpenError),
+    #[error("`{}` cannot be hotcell's home: {why}", .path.display())]
+    Home { path: PathBuf, why: &'static str },
     #[error("the workspace `{}` cannot be used: {why}", .path.display())]
     Workspace { path: PathBuf, why: String },
     #[error("the tool `{name}` cannot be registered: {why}")]
@@ -140,6 +142,7 @@ impl Engine {
     /// and has something else to do meanwhile. What cannot be recorded does not happen in any case.
     pub fn new(options: Options) -> Result<Engine, OpenError> {
         let home = options.home.as_path();
+        must_be_ours(home)?;
         let workspace = options.workspace.as_deref().map(|path| open_workspace(path, home));
         let workspace = workspace.transpose()?;
         let registry = Registry::new();
@@ -303,6 +306,24 @@ pub(crate) fn new_id() -> CallId {
     // Without chance there is still the time; two in one nanosecond would be refused by the record.
     rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();
     CallId::new(u64::try_from(now() / 1_000_000).unwrap_or(0), chance)
+}
+
+/// Whoever can rename what is in the home, or the way to it, can put another record in its place.
+fn must_be_ours(home: &Path) -> Result<(), OpenError> {
+    /// Others may write, and rename what is not theirs.
+    const OTHERS: u32 = 0o022;
+    let own = rustix::process::geteuid().as_raw();
+    let unfit = |why| Err(OpenError::Home { path: home.into(), why });
+    // What is not there is made by us; what cannot be looked at cannot be used either, and that is told then.
+    for found in [home.symlink_metadata(), home.metadata()].into_iter().flatten() {
+        if found.uid() != own && found.uid() != 0 {
+            return unfit("it belongs to somebody else");
+        }
+        if found.is_dir() && found.mode() & OTHERS != 0 {
+            return unfit("others may write to it");
+        }
+    }
+    Ok(())
 }
 
 /// The record and the key that signs it are not for runs to read, let alone to change.

@@ -345,6 +345,30 @@ fn hotcells_own_home_is_not_a_part_of_the_workspace() {
 }
 
 #[test]
+fn a_home_that_others_can_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    for (mode, is_fine) in [(0o777, false), (0o770, false), (0o1777, false), (0o755, true)] {
+        fs::set_permissions(&home, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(Engine::open(options(dir.path())).is_ok(), is_fine, "{mode:o}");
+    }
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("home", &link).unwrap();
+    let through_link = || Options { home: link.clone(), ..options(dir.path()) };
+    assert!(Engine::open(through_link()).is_ok());
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(Engine::open(through_link()).is_err());
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
+    if std::os::unix::fs::chown(&home, Some(12345), None).is_ok() {
+        assert!(Engine::open(options(dir.path())).is_err());
+    } else {
+        eprintln!("SKIPPED: only root gives directories away");
+    }
+}
+
+#[test]
 fn what_is_called_a_secret_is_not_in_the_record() {
     let world = World::new();
     let secret = "correct-horse-battery-staple";
