@@ -336,6 +336,16 @@ fn what_a_run_leaves_costs_the_host_no_more_than_the_run_may_have() {
 }
 
 #[test]
+fn what_is_too_deep_to_be_brought_back_is_told() {
+    let world = World::new();
+    let reply = world.shell("for i in $(seq 70); do mkdir d; cd d; done; echo x > f");
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    let changes = &reply.value.unwrap()["changes"];
+    assert_eq!(changes["files"], json!([]));
+    assert_eq!(changes["skipped"].as_array().map(Vec::len), Some(1), "{changes}");
+}
+
+#[test]
 fn hotcells_own_home_is_not_a_part_of_the_workspace() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("tree")).unwrap();
