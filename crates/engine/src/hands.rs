@@ -8,7 +8,7 @@ use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, Sink, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{Bytes, Exit, Outcome, Status};
+use hotcell_types::{Bytes, Exit, Outcome, Output, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -176,8 +176,16 @@ impl Done {
     }
 }
 
+/// Most bytes of each stream that are a part of a tool's answer: as many as every template keeps. The run
+/// itself has all of them; the answer is checked, written out and recorded, at several times its size.
+const ANSWERED_MOST: usize = 1 << 20;
+
 fn ran_of(outcome: &Outcome) -> Ran {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| {
+        let kept = bytes.get(..ANSWERED_MOST).unwrap_or(bytes);
+        String::from_utf8_lossy(kept).into_owned()
+    };
+    let is_cut = |output: &Output| output.truncated || output.bytes.len() > ANSWERED_MOST;
     let (exit_code, signal) = match outcome.exit {
         Some(Exit::Code(code)) => (Some(code.into()), None),
         Some(Exit::Signal(signal)) => (None, Some(signal.into())),
@@ -189,7 +197,7 @@ fn ran_of(outcome: &Outcome) -> Ran {
         signal,
         stdout: text(&outcome.stdout.bytes),
         stderr: text(&outcome.stderr.bytes),
-        truncated: outcome.stdout.truncated || outcome.stderr.truncated,
+        truncated: is_cut(&outcome.stdout) || is_cut(&outcome.stderr),
         artifacts: outcome.artifacts.clone(),
         changes: None,
     }

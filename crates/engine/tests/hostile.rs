@@ -322,6 +322,18 @@ fn output_of_any_bytes_is_recorded() {
 }
 
 #[test]
+fn however_much_output_is_asked_for_an_answer_has_a_most() {
+    let world = World::new();
+    let command = ["head", "-c", "8000000", "/dev/zero"];
+    let reply = world.call("run", json!({"command": command, "limits": {"output": "16MiB"}}));
+    assert_eq!(reply.status, Status::Success, "{:?}", reply.problems);
+    assert_eq!(stdout(&reply).len(), 8_000_000);
+    let value = reply.value.unwrap();
+    assert_eq!(value["stdout"].as_str().map(str::len), Some(1 << 20));
+    assert_eq!(value["truncated"], json!(true));
+}
+
+#[test]
 fn what_a_run_leaves_costs_the_host_no_more_than_the_run_may_have() {
     let world = World::new();
     let holes = "truncate -s 400M a; truncate -s 400M b";
