@@ -40,6 +40,11 @@ impl<const N: usize> Hex<N> {
     }
 }
 
+/// A name that nobody else has, for a file that gets its own when it is complete.
+pub(crate) fn random_name(start: &str) -> std::io::Result<String> {
+    Ok(format!("{start}-{}", Hex::<8>::random()?))
+}
+
 impl Digest {
     pub fn of(bytes: &[u8]) -> Digest {
         Hex(Sha256::digest(bytes).into())
@@ -48,7 +53,9 @@ impl Digest {
 
 impl<const N: usize> fmt::Display for Hex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+        let digits = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+        f.write_str(&digits.collect::<String>())
     }
 }
 

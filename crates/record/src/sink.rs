@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checkpoint::{Checkpoint, MARK};
+use crate::hex::HomeId;
 
+/// In the home.
+const ANCHOR: &str = "anchor.log";
 /// Longest line that is looked at. A checkpoint has about 450 bytes.
 const MOST_LINE: usize = 4096;
-/// What is read of an anchor when only its end matters.
-const TAIL: u64 = 64 * 1024;
+/// What is read of an anchor when only its end matters: several lines, since processes that close at the
+/// same time write theirs in any order. More of it where these are all of other homes.
+const TAIL: u64 = 4 * 1024;
+const MOST_TAIL: u64 = 64 * 1024;
 /// How long syslog may take.
 const SYSLOG_MOST: Duration = Duration::from_secs(1);
 /// Facility authpriv, severity notice.
@@ -21,8 +26,12 @@ const SYSLOG_PRIORITY: u8 = 10 * 8 + 5;
 /// Where checkpoints are kept. The further away from the database, the more can be proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sink {
-    /// `anchor.log` in the home.
+    /// `anchor.log` in the home. It is not synced: whoever changes the database while the system runs
+    /// finds the line in it, and who could cut the system's power and change the disk has both files.
+    /// A line that is lost with the power leaves the anchor behind the database, as one that was not
+    /// written yet, and whoever opens the record next writes it again.
     Home,
+    /// Another file, synced with each checkpoint: it was chosen to hold where the home does not.
     File(PathBuf),
     /// The system's log, by its socket (usually `/dev/log`).
     Syslog(PathBuf),
@@ -32,7 +41,7 @@ impl Sink {
     /// The file that a verifier can read.
     pub fn anchor(&self, home: &Path) -> Option<PathBuf> {
         match self {
-            Sink::Home => Some(home.join("anchor.log")),
+            Sink::Home => Some(home.join(ANCHOR)),
             Sink::File(path) => Some(path.clone()),
             Sink::Syslog(_) => None,
         }
@@ -46,12 +55,13 @@ impl Sink {
                 let message = format!("<{SYSLOG_PRIORITY}>hotcell: {line}");
                 syslog.send_to(message.as_bytes(), socket).map(drop)
             }
-            file => file.anchor(home).map_or(Ok(()), |path| append(&path, line)),
+            Sink::Home => append(&home.join(ANCHOR), line).map(drop),
+            Sink::File(path) => append(path, line)?.sync_data(),
         }
     }
 }
 
-fn append(path: &Path, line: &str) -> io::Result<()> {
+fn append(path: &Path, line: &str) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let mut file = OpenOptions::new()
         .read(true)
@@ -67,7 +77,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     }
     let begin = if last == [b'\n'] { "" } else { "\n" };
     file.write_all(format!("{begin}{line}\n").as_bytes())?;
-    file.sync_data()
+    Ok(file)
 }
 
 /// A file with checkpoints, as long as it was when it was opened.
@@ -81,9 +91,20 @@ impl Anchor {
         Anchor::from(path, |_| 0)
     }
 
-    /// Its last lines.
-    pub(crate) fn open_end(path: &Path) -> io::Result<Anchor> {
-        Anchor::from(path, |length| length.saturating_sub(TAIL))
+    /// Its last lines, of which some are of this home, if that is so within a bound.
+    pub(crate) fn open_end(path: &Path, home: HomeId) -> io::Result<Vec<Checkpoint>> {
+        let mut tail = TAIL;
+        loop {
+            let mut anchor = Anchor::from(path, |length| length.saturating_sub(tail))?;
+            let mut ours = Vec::new();
+            while let Some(line) = anchor.next()? {
+                ours.extend(line.filter(|checkpoint| checkpoint.home == home));
+            }
+            if !ours.is_empty() || tail >= MOST_TAIL {
+                return Ok(ours);
+            }
+            tail = MOST_TAIL;
+        }
     }
 
     fn from(path: &Path, start: impl FnOnce(u64) -> u64) -> io::Result<Anchor> {

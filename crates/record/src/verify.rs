@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use hotcell_types::CallId;
@@ -23,6 +25,9 @@ use crate::sink::Anchor;
 const CHUNK: usize = 1000;
 /// Most intents that are open at one place of the chain.
 const MOST_OPEN: usize = 1 << 20;
+/// Threads that check signatures, and how many each has to do at least.
+const MOST_THREADS: usize = 16;
+const LEAST_EACH: usize = 32;
 /// How long a lock is waited for.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -68,6 +73,8 @@ pub struct Verdict {
     pub covered: u64,
     /// Checkpoints of the database that the anchor does not have yet.
     pub pending: u64,
+    /// Signatures that were checked.
+    pub signatures: u64,
     pub checked: Vec<String>,
     /// What would have to be there for `Sound`.
     pub missing: Vec<String>,
@@ -125,8 +132,40 @@ pub(crate) fn verify_connection(
     from: From,
 ) -> Verdict {
     let mut verifier = Verifier::new();
-    let stopped = verifier.run(connection, database, anchor, from).err();
-    verifier.end(stopped)
+    let stopped = match from {
+        From::Start => verifier.all(connection, database, anchor),
+        From::LastCheckpoint => verifier.rest(connection, database, anchor),
+    };
+    verifier.end(stopped.err())
+}
+
+/// What a process that begins to use a record learns by verifying its end.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) verdict: Verdict,
+    pub(crate) home: HomeId,
+    pub(crate) last: Option<Last>,
+    /// The last checkpoint that the anchor has, if it could be read: 0 if it has none.
+    pub(crate) anchored: Option<i64>,
+}
+
+/// The last checkpoint of the database.
+#[derive(Debug)]
+pub(crate) struct Last {
+    pub(crate) number: i64,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) is_sunk: bool,
+}
+
+pub(crate) fn verify_start(
+    connection: &Connection,
+    database: &Path,
+    anchor: Option<&Path>,
+) -> Start {
+    let mut verifier = Verifier::new();
+    let stopped = verifier.rest(connection, database, anchor).err();
+    let (home, last, anchored) = (verifier.home, verifier.signed.take(), verifier.anchored);
+    Start { verdict: verifier.end(stopped), home, last, anchored }
 }
 
 /// Why verification does not go on.
@@ -148,6 +187,9 @@ fn fault(seq: Option<u64>, what: &str, why: &str) -> Stop {
 
 struct Verifier {
     verdict: Verdict,
+    home: HomeId,
+    signed: Option<Last>,
+    anchored: Option<i64>,
     /// Intents that have not ended so far.
     open: HashMap<CallId, u64>,
     /// The number and hash that the next event follows.
@@ -168,12 +210,16 @@ impl Verifier {
             head: None,
             covered: 0,
             pending: 0,
+            signatures: 0,
             checked: Vec::new(),
             missing: Vec::new(),
             cannot: Vec::new(),
         };
         Verifier {
             verdict,
+            home: HomeId::ZERO,
+            signed: None,
+            anchored: None,
             open: HashMap::new(),
             last: (0, Digest::ZERO),
             start: 0,
@@ -197,39 +243,69 @@ impl Verifier {
         self.verdict
     }
 
-    fn run(
+    /// From the first event on.
+    fn all(
         &mut self,
         connection: &Connection,
         database: &Path,
         anchor: Option<&Path>,
-        from: From,
     ) -> Result<(), Stop> {
-        let home = identify(connection, from)?;
+        self.identify(connection)?;
+        check_structure(connection)?;
         // What is outside is looked at before the chain: it may only grow after.
-        let outside = anchor.map(|path| match from {
-            From::Start => Anchor::open(path),
-            From::LastCheckpoint => Anchor::open_end(path),
-        });
+        let outside = anchor.map(Anchor::open);
         let signed = count_checkpoints(connection)?;
-        self.last = (0, genesis(home));
-        if from == From::LastCheckpoint {
-            self.skip(connection, home)?;
+        loop {
+            let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+            if self.chunk(&tx, From::Start)? < CHUNK {
+                self.end_of_chain()?;
+                self.unfinished(&tx)?;
+                self.contents(&tx)?;
+                break;
+            }
         }
-        self.chain(connection, from)?;
-        self.checkpoints(connection, home, signed)?;
-        self.outside(connection, home, outside, signed)?;
+        self.checkpoints(connection, signed)?;
+        self.outside(connection, outside, signed)?;
         self.explain(database, anchor);
         Ok(())
     }
 
+    /// From the last checkpoint on. Reads no more than came after it, and the end of the anchor: what it
+    /// costs does not depend on how old the record is.
+    fn rest(
+        &mut self,
+        connection: &Connection,
+        database: &Path,
+        anchor: Option<&Path>,
+    ) -> Result<(), Stop> {
+        self.identify(connection)?;
+        let outside = anchor.map(|path| Anchor::open_end(path, self.home));
+        let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        self.skip(&tx)?;
+        while self.chunk(&tx, From::LastCheckpoint)? == CHUNK {}
+        self.end_of_chain()?;
+        self.outside_end(&tx, outside)?;
+        self.explain(database, anchor);
+        Ok(())
+    }
+
+    fn identify(&mut self, connection: &Connection) -> Result<(), Stop> {
+        self.home = identify(connection)?;
+        self.last = (0, genesis(self.home));
+        Ok(())
+    }
+
     /// Begins at the last checkpoint.
-    fn skip(&mut self, connection: &Connection, home: HomeId) -> Result<(), Stop> {
-        let Some(line) = last_checkpoint(connection)? else { return Ok(()) };
-        let checkpoint = read_checkpoint(&line, home)?;
-        let event = event_at(connection, checkpoint.seq)?;
-        let Some(event) = event else {
-            return Err(cut(checkpoint.seq));
+    fn skip(&mut self, connection: &Connection) -> Result<(), Stop> {
+        let Some((number, seq, line, is_sunk)) = last_row(connection)? else {
+            return self.miss("checkpoints: the database has none");
         };
+        let checkpoint = read_checkpoint(&line, self.home)?;
+        self.verdict.signatures += 1;
+        is_signed(&checkpoint, checkpoint.is_signed())?;
+        is_listed(&checkpoint, seq)?;
+        let event = event_at(connection, checkpoint.seq)?;
+        let event = event.ok_or_else(|| cut(checkpoint.seq))?;
         let event = event.map_err(|bad| bad_column(checkpoint.seq, &bad))?;
         self.hashes(&event)?;
         if event.hash != checkpoint.hash {
@@ -237,31 +313,18 @@ impl Verifier {
         }
         self.last = (event.seq, event.hash);
         self.start = event.seq;
+        self.signed = Some(Last { number, checkpoint, is_sunk });
+        self.verdict.checked.push("the last checkpoint in the database".to_owned());
         self.miss(&format!(
             "a look at events 1 to {}: a checkpoint was taken at its word",
             event.seq
         ))
     }
 
-    fn chain(&mut self, connection: &Connection, from: From) -> Result<(), Stop> {
-        loop {
-            let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-            let read = self.chunk(&tx, from)?;
-            if read == CHUNK {
-                continue;
-            }
-            if self.last.0 == 0 {
-                return Err(fault(
-                    None,
-                    "count",
-                    "there is no event, and the first is made with the home",
-                ));
-            }
-            if from == From::Start {
-                self.unfinished(&tx)?;
-                self.contents(&tx)?;
-            }
-            break;
+    fn end_of_chain(&mut self) -> Result<(), Stop> {
+        if self.last.0 == 0 {
+            let why = "there is no event, and the first is made with the home";
+            return Err(fault(None, "count", why));
         }
         self.verdict.head = Some(self.last);
         self.verdict.checked.push(match self.start {
@@ -399,51 +462,43 @@ impl Verifier {
     }
 
     /// Those in the database: each signed, each after the one before, each true.
-    fn checkpoints(
-        &mut self,
-        connection: &Connection,
-        home: HomeId,
-        signed: i64,
-    ) -> Result<(), Stop> {
+    fn checkpoints(&mut self, connection: &Connection, signed: i64) -> Result<(), Stop> {
         if signed == 0 {
-            self.verdict.missing.push("checkpoints: the database has none".to_owned());
-            return Ok(());
+            return self.miss("checkpoints: the database has none");
         }
-        // From the start, also what is numbered below the first; otherwise the last one only.
-        let (after, mut prev, mut number) = match self.start {
-            0 => (i64::MIN, Some(genesis(home)), 0),
-            _ => (signed - 1, None, signed - 1),
-        };
+        // Also what is numbered below the first.
+        let (mut after, mut number, mut prev) = (i64::MIN, 0, genesis(self.home));
         let mut key = None;
-        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2
-            ORDER BY number";
-        let mut next = connection.prepare(next)?;
-        let mut rows = next.query((after, signed))?;
-        let mut read = 0;
-        while let Some(row) = rows.next()? {
-            let found: i64 = row.get(0)?;
-            let line: String = row.get(2)?;
-            let checkpoint = read_checkpoint(&line, home)?;
-            number += 1;
-            let seq = checkpoint.seq;
-            if u64::try_from(row.get::<_, i64>(1)?) != Ok(seq) {
-                return Err(fault(Some(seq), "checkpoint", "it is listed for another event"));
+        loop {
+            let rows = checkpoint_rows(connection, after, signed)?;
+            let read: Result<Vec<_>, Stop> =
+                rows.iter().map(|(_, _, line)| read_checkpoint(line, self.home)).collect();
+            let read = read?;
+            let signatures = check_signatures(&read);
+            for (((found, seq, _), checkpoint), is_right) in rows.iter().zip(&read).zip(signatures)
+            {
+                self.verdict.signatures += 1;
+                is_signed(checkpoint, is_right)?;
+                is_listed(checkpoint, *seq)?;
+                number += 1;
+                let wrong = |why| Err(fault(Some(checkpoint.seq), "checkpoint", why));
+                if *found != number || checkpoint.prev != prev {
+                    return wrong("it does not follow the one before it");
+                }
+                if key.is_some_and(|key| key != checkpoint.key) {
+                    return wrong("another key signed it");
+                }
+                agrees(connection, checkpoint, self.last.0)?;
+                (after, prev, key) = (*found, checkpoint.digest(), Some(checkpoint.key));
             }
-            if found != number || prev.is_some_and(|prev| prev != checkpoint.prev) {
-                return Err(fault(Some(seq), "checkpoint", "it does not follow the one before it"));
+            if rows.len() < CHUNK {
+                break;
             }
-            if key.is_some_and(|key| key != checkpoint.key) {
-                return Err(fault(Some(seq), "checkpoint", "another key signed it"));
-            }
-            agrees(connection, &checkpoint, self.last.0)?;
-            prev = Some(checkpoint.digest());
-            key = Some(checkpoint.key);
-            read += 1;
         }
         if number != signed {
             return Err(fault(None, "checkpoint", "some of them are missing"));
         }
-        self.verdict.checked.push(format!("{read} checkpoints in the database"));
+        self.verdict.checked.push(format!("{number} checkpoints in the database"));
         Ok(())
     }
 
@@ -451,7 +506,6 @@ impl Verifier {
     fn outside(
         &mut self,
         connection: &Connection,
-        home: HomeId,
         anchor: Option<io::Result<Anchor>>,
         signed: i64,
     ) -> Result<(), Stop> {
@@ -462,17 +516,15 @@ impl Verifier {
         };
         let key = last_checkpoint(connection)?.and_then(|line| line.parse::<Checkpoint>().ok());
         let key = key.map(|checkpoint| checkpoint.key);
-        let (mut ours, mut others, mut unreadable, mut sunk) = (0, 0, 0, 0);
+        let (mut ours, mut others, mut unreadable) = (0, 0, 0);
         let unread = |error: io::Error| Stop::Missing(format!("the anchor: {error}"));
         while let Some(line) = anchor.next().map_err(unread)? {
             match line {
                 None => unreadable += 1,
-                Some(checkpoint) if checkpoint.home != home => others += 1,
+                Some(checkpoint) if checkpoint.home != self.home => others += 1,
                 Some(checkpoint) => {
-                    let number = self.anchored(connection, &checkpoint, key, signed)?;
+                    self.anchored(connection, &checkpoint, key, signed)?;
                     ours += 1;
-                    sunk = sunk.max(number);
-                    self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
                 }
             }
         }
@@ -481,36 +533,73 @@ impl Verifier {
             (0, 0) => told,
             _ => format!("{told}; {others} are of other homes, {unreadable} cannot be read"),
         });
-        if ours == 0 {
+        self.pending(signed)
+    }
+
+    /// The last ones outside it.
+    fn outside_end(
+        &mut self,
+        connection: &Connection,
+        anchor: Option<io::Result<Vec<Checkpoint>>>,
+    ) -> Result<(), Stop> {
+        let ours = match anchor {
+            None => return self.miss("an anchor: nothing outside the database was compared"),
+            Some(Err(error)) => {
+                self.anchored = (error.kind() == io::ErrorKind::NotFound).then_some(0);
+                return self.miss(&format!("the anchor: {error}"));
+            }
+            Some(Ok(ours)) => ours,
+        };
+        let (key, signed) =
+            self.signed.as_ref().map(|last| (last.checkpoint.key, last.number)).unzip();
+        for checkpoint in &ours {
+            self.anchored(connection, checkpoint, key, signed.unwrap_or(0))?;
+        }
+        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", ours.len()));
+        self.pending(signed.unwrap_or(0))
+    }
+
+    /// After all that the anchor has.
+    fn pending(&mut self, signed: i64) -> Result<(), Stop> {
+        let sunk = *self.anchored.get_or_insert(0);
+        if sunk == 0 {
             return self.miss("the anchor: it has no checkpoint of this home");
         }
         self.verdict.pending = signed.saturating_sub(sunk).unsigned_abs();
         Ok(())
     }
 
-    /// The number that a checkpoint of the anchor has in the database.
+    /// A checkpoint of the anchor. One that the database has as well is what was checked there, letter
+    /// by letter, or taken at its word; only for another one the signature says who is wrong.
     fn anchored(
-        &self,
+        &mut self,
         connection: &Connection,
         checkpoint: &Checkpoint,
         key: Option<Hex<32>>,
         signed: i64,
-    ) -> Result<i64, Stop> {
-        let wrong = |why| fault(Some(checkpoint.seq), "anchor", why);
-        if !checkpoint.is_signed() {
-            return Err(wrong("a checkpoint has a wrong signature"));
-        }
-        if key.is_some_and(|key| key != checkpoint.key) {
-            return Err(wrong("another key signed the checkpoints of the database"));
-        }
-        agrees(connection, checkpoint, self.last.0)?;
-        let known = "SELECT number FROM checkpoint WHERE seq = ?1 AND line = ?2";
-        let row = (checkpoint.seq as i64, checkpoint.to_string());
-        let known = match signed {
+    ) -> Result<(), Stop> {
+        let known = "SELECT number FROM checkpoint
+            WHERE seq = ?1 AND line = ?2 AND number BETWEEN 1 AND ?3";
+        let row = (checkpoint.seq as i64, checkpoint.to_string(), signed);
+        let known: Option<i64> = match signed {
             0 => None,
             _ => connection.prepare_cached(known)?.query_row(row, |row| row.get(0)).optional()?,
         };
-        known.ok_or_else(|| wrong("the database does not have this checkpoint"))
+        if let Some(number) = known {
+            self.anchored = self.anchored.max(Some(number));
+            self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
+            return Ok(());
+        }
+        let wrong = |why| Err(fault(Some(checkpoint.seq), "anchor", why));
+        self.verdict.signatures += 1;
+        if !checkpoint.is_signed() {
+            return wrong("a checkpoint has a wrong signature");
+        }
+        if key.is_some_and(|key| key != checkpoint.key) {
+            return wrong("another key signed the checkpoints of the database");
+        }
+        agrees(connection, checkpoint, self.last.0)?;
+        wrong("the database does not have this checkpoint")
     }
 
     fn miss(&mut self, what: &str) -> Result<(), Stop> {
@@ -560,7 +649,7 @@ impl Summary {
 }
 
 /// The home's id, if this is a record whose tables are known.
-fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
+fn identify(connection: &Connection) -> Result<HomeId, Stop> {
     let application: i64 = pragma(connection, "application_id")?;
     if application != schema::APPLICATION_ID {
         return Err(fault(None, "application_id", "another program made this database"));
@@ -569,16 +658,10 @@ fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
     if !(1..=schema::VERSION).contains(&version) {
         return Err(Stop::Missing(format!("knowledge of tables of version {version}")));
     }
-    if from == From::Start {
-        let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
-        let found = connection.query_row("PRAGMA integrity_check(1)", [], check)?;
-        if found != "ok" {
-            return Err(fault(None, "database", &found));
-        }
-    }
     let meta = |name: &str| {
         let value = "SELECT value FROM meta WHERE name = ?1";
-        connection.query_row(value, [name], |row| row.get::<_, Vec<u8>>(0)).optional()
+        let mut value = connection.prepare_cached(value)?;
+        value.query_row([name], |row| row.get::<_, Vec<u8>>(0)).optional()
     };
     let home: Option<HomeId> = meta("home")?.as_deref().and_then(Hex::from_slice);
     let home =
@@ -589,33 +672,86 @@ fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
     Ok(home)
 }
 
+fn check_structure(connection: &Connection) -> Result<(), Stop> {
+    let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+    match connection.query_row("PRAGMA integrity_check(1)", [], check)?.as_str() {
+        "ok" => Ok(()),
+        found => Err(fault(None, "database", found)),
+    }
+}
+
 /// 0 also where there is no table for them yet.
 fn count_checkpoints(connection: &Connection) -> rusqlite::Result<i64> {
-    if pragma::<i64>(connection, "user_version")? < 2 {
-        return Ok(0);
-    }
-    connection.query_row("SELECT coalesce(max(number), 0) FROM checkpoint", [], |row| row.get(0))
+    Ok(last_row(connection)?.map_or(0, |(number, ..)| number.max(0)))
 }
 
 pub(crate) fn last_checkpoint(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    if count_checkpoints(connection)? == 0 {
+    Ok(last_row(connection)?.map(|(_, _, line, _)| line))
+}
+
+/// Number, event, line, and whether the sink has it.
+type Row = (i64, i64, String, bool);
+
+fn last_row(connection: &Connection) -> rusqlite::Result<Option<Row>> {
+    if pragma::<i64>(connection, "user_version")? < 2 {
         return Ok(None);
     }
-    let last = "SELECT line FROM checkpoint ORDER BY number DESC LIMIT 1";
-    connection.query_row(last, [], |row| row.get(0)).optional()
+    let last = "SELECT number, seq, line, is_sunk FROM checkpoint ORDER BY number DESC LIMIT 1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    connection.prepare_cached(last)?.query_row([], read).optional()
+}
+
+fn checkpoint_rows(
+    connection: &Connection,
+    after: i64,
+    last: i64,
+) -> rusqlite::Result<Vec<(i64, i64, String)>> {
+    let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2
+        ORDER BY number LIMIT ?3";
+    let mut next = connection.prepare_cached(next)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    next.query_map((after, last, CHUNK as i64), read)?.collect()
 }
 
 fn read_checkpoint(line: &str, home: HomeId) -> Result<Checkpoint, Stop> {
     let wrong = |seq, why| fault(seq, "checkpoint", why);
     let checkpoint: Checkpoint =
         line.parse().map_err(|_| wrong(None, "a line of the database is not one"))?;
-    if !checkpoint.is_signed() {
-        return Err(wrong(Some(checkpoint.seq), "its signature is wrong"));
-    }
     if checkpoint.home != home {
         return Err(wrong(Some(checkpoint.seq), "it is of another home"));
     }
     Ok(checkpoint)
+}
+
+fn is_signed(checkpoint: &Checkpoint, is_right: bool) -> Result<(), Stop> {
+    if is_right {
+        return Ok(());
+    }
+    Err(fault(Some(checkpoint.seq), "checkpoint", "its signature is wrong"))
+}
+
+fn is_listed(checkpoint: &Checkpoint, seq: i64) -> Result<(), Stop> {
+    if u64::try_from(seq) == Ok(checkpoint.seq) {
+        return Ok(());
+    }
+    Err(fault(Some(checkpoint.seq), "checkpoint", "it is listed for another event"))
+}
+
+/// Each by itself and strictly, as a batch is not; by as many threads as there are processors.
+fn check_signatures(checkpoints: &[Checkpoint]) -> Vec<bool> {
+    let check = |part: &[Checkpoint]| part.iter().map(Checkpoint::is_signed).collect::<Vec<_>>();
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let each = checkpoints.len().div_ceil(threads).max(LEAST_EACH);
+    thread::scope(|scope| {
+        let mut parts = checkpoints.chunks(each);
+        let first = parts.next().unwrap_or_default();
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || check(part))).collect();
+        let mut all = check(first);
+        for (other, part) in others.into_iter().zip(checkpoints.chunks(each).skip(1)) {
+            all.extend(other.join().unwrap_or_else(|_| vec![false; part.len()]));
+        }
+        all
+    })
 }
 
 /// Whether the chain has what a checkpoint says.
