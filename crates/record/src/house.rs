@@ -102,7 +102,7 @@ impl Shared {
     /// last event's transaction, whose caller does not know that it is the last; but one sync serves
     /// both, since the outcome of a call is committed without one.
     pub(crate) fn last_checkpoint(&self) -> Result<(), AppendError> {
-        let is_signed = self.is_signed()?;
+        let is_signed = self.writer.desk().unsigned == 0 && self.is_signed()?;
         let written = match is_signed {
             true => Ok(()),
             false => self.writer.last(self.signing(), Durability::Synced).map(drop),

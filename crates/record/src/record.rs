@@ -123,7 +123,8 @@ impl Record {
         }
         let connection = db::connect(&database, Access::Write, options.busy)?;
         let key = Key::open(&home)?;
-        let start = verify_start(&connection, &database, options.sink.anchor(&home).as_deref());
+        let start =
+            verify_start(&connection, &database, options.sink.anchor(&home).as_deref(), &key);
         check_start(&database, &home, &key, &start)?;
         let sign_after = (options.checkpoint_events, options.checkpoint_time);
         let shared = Arc::new(Shared {

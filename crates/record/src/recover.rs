@@ -1,5 +1,6 @@
 //! Closes what dead processes left open: each intent once, however many processes do it at a time.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,8 +79,8 @@ fn left(tx: &Transaction<'_>, home: &Path) -> Result<Vec<Event>, AppendError> {
 }
 
 fn dead_owners(connection: &Connection, home: &Path) -> rusqlite::Result<Vec<OwnerId>> {
-    let mut owners = connection.prepare("SELECT DISTINCT owner FROM unfinished")?;
+    let mut owners = connection.prepare_cached("SELECT owner FROM unfinished")?;
     let owners = owners.query_map([], |row| row.get(0).map(Hex))?;
-    let owners = owners.collect::<rusqlite::Result<Vec<OwnerId>>>()?;
+    let owners = owners.collect::<rusqlite::Result<BTreeSet<OwnerId>>>()?;
     Ok(owners.into_iter().filter(|&owner| !owner::is_alive(home, owner)).collect())
 }

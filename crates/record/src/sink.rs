@@ -91,20 +91,20 @@ impl Anchor {
         Anchor::from(path, |_| 0)
     }
 
-    /// Its last lines, of which some are of this home, if that is so within a bound.
-    pub(crate) fn open_end(path: &Path, home: HomeId) -> io::Result<Vec<Checkpoint>> {
-        let mut tail = TAIL;
-        loop {
+    /// Its last checkpoints of this home, as far as they are within a bound.
+    pub(crate) fn open_end(path: &Path, home: HomeId) -> io::Result<Vec<String>> {
+        let of_home = format!("{MARK}home={home} ");
+        for tail in [TAIL, MOST_TAIL] {
             let mut anchor = Anchor::from(path, |length| length.saturating_sub(tail))?;
             let mut ours = Vec::new();
-            while let Some(line) = anchor.next()? {
-                ours.extend(line.filter(|checkpoint| checkpoint.home == home));
+            while let Some(line) = anchor.next_line()? {
+                ours.extend(Some(line).filter(|line| line.starts_with(&of_home)));
             }
-            if !ours.is_empty() || tail >= MOST_TAIL {
+            if !ours.is_empty() {
                 return Ok(ours);
             }
-            tail = MOST_TAIL;
         }
+        Ok(Vec::new())
     }
 
     fn from(path: &Path, start: impl FnOnce(u64) -> u64) -> io::Result<Anchor> {
@@ -118,6 +118,11 @@ impl Anchor {
     /// The next line that has a checkpoint's mark: the checkpoint, or `None` in its place if it is
     /// unreadable. Other lines are passed over.
     pub(crate) fn next(&mut self) -> io::Result<Option<Option<Checkpoint>>> {
+        Ok(self.next_line()?.map(|line| line.parse().ok()))
+    }
+
+    /// From its mark on.
+    fn next_line(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -129,7 +134,7 @@ impl Anchor {
             let text = text.strip_suffix('\n').unwrap_or(&text);
             // The last one: half a line may stand in front.
             if let Some((_, rest)) = text.rsplit_once(MARK) {
-                return Ok(Some(format!("{MARK}{rest}").parse().ok()));
+                return Ok(Some(format!("{MARK}{rest}")));
             }
         }
     }

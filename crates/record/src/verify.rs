@@ -12,7 +12,7 @@ use std::time::Duration;
 use hotcell_types::CallId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Key};
 use crate::db::pragma;
 use crate::encode;
 use crate::event::{Event, Kind, Summary, genesis};
@@ -134,7 +134,7 @@ pub(crate) fn verify_connection(
     let mut verifier = Verifier::new();
     let stopped = match from {
         From::Start => verifier.all(connection, database, anchor),
-        From::LastCheckpoint => verifier.rest(connection, database, anchor),
+        From::LastCheckpoint => verifier.rest(connection, database, anchor, None),
     };
     verifier.end(stopped.err())
 }
@@ -157,13 +157,15 @@ pub(crate) struct Last {
     pub(crate) is_sunk: bool,
 }
 
+/// With the key that should have signed it.
 pub(crate) fn verify_start(
     connection: &Connection,
     database: &Path,
     anchor: Option<&Path>,
+    key: &Key,
 ) -> Start {
     let mut verifier = Verifier::new();
-    let stopped = verifier.rest(connection, database, anchor).err();
+    let stopped = verifier.rest(connection, database, anchor, Some(key)).err();
     let (home, last, anchored) = (verifier.home, verifier.signed.take(), verifier.anchored);
     Start { verdict: verifier.end(stopped), home, last, anchored }
 }
@@ -277,11 +279,12 @@ impl Verifier {
         connection: &Connection,
         database: &Path,
         anchor: Option<&Path>,
+        key: Option<&Key>,
     ) -> Result<(), Stop> {
         self.identify(connection)?;
         let outside = anchor.map(|path| Anchor::open_end(path, self.home));
         let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        self.skip(&tx)?;
+        self.skip(&tx, key)?;
         while self.chunk(&tx, From::LastCheckpoint)? == CHUNK {}
         self.end_of_chain()?;
         self.outside_end(&tx, outside)?;
@@ -296,17 +299,16 @@ impl Verifier {
     }
 
     /// Begins at the last checkpoint.
-    fn skip(&mut self, connection: &Connection) -> Result<(), Stop> {
+    fn skip(&mut self, connection: &Connection, key: Option<&Key>) -> Result<(), Stop> {
         let Some((number, seq, line, is_sunk)) = last_row(connection)? else {
             return self.miss("checkpoints: the database has none");
         };
         let checkpoint = read_checkpoint(&line, self.home)?;
         self.verdict.signatures += 1;
-        is_signed(&checkpoint, checkpoint.is_signed())?;
+        let is_ours = key.is_some_and(|key| checkpoint.is_signed_by(key));
+        is_signed(&checkpoint, is_ours || checkpoint.is_signed())?;
         is_listed(&checkpoint, seq)?;
         let event = event_at(connection, checkpoint.seq)?;
-        let event = event.ok_or_else(|| cut(checkpoint.seq))?;
-        let event = event.map_err(|bad| bad_column(checkpoint.seq, &bad))?;
         self.hashes(&event)?;
         if event.hash != checkpoint.hash {
             return Err(rewritten(checkpoint.seq));
@@ -335,8 +337,7 @@ impl Verifier {
     }
 
     fn chunk(&mut self, tx: &Transaction<'_>, from: From) -> Result<usize, Stop> {
-        let next = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
-        let mut next = tx.prepare_cached(&next)?;
+        let mut next = tx.prepare_cached(&after())?;
         // What is numbered below the first must not be there either.
         let after = if self.last.0 == 0 { i64::MIN } else { self.last.0 as i64 };
         let mut rows = next.query((after, CHUNK as i64))?;
@@ -540,23 +541,34 @@ impl Verifier {
     fn outside_end(
         &mut self,
         connection: &Connection,
-        anchor: Option<io::Result<Vec<Checkpoint>>>,
+        anchor: Option<io::Result<Vec<String>>>,
     ) -> Result<(), Stop> {
-        let ours = match anchor {
+        let lines = match anchor {
             None => return self.miss("an anchor: nothing outside the database was compared"),
             Some(Err(error)) => {
                 self.anchored = (error.kind() == io::ErrorKind::NotFound).then_some(0);
                 return self.miss(&format!("the anchor: {error}"));
             }
-            Some(Ok(ours)) => ours,
+            Some(Ok(lines)) => lines,
         };
-        let (key, signed) =
-            self.signed.as_ref().map(|last| (last.checkpoint.key, last.number)).unzip();
-        for checkpoint in &ours {
-            self.anchored(connection, checkpoint, key, signed.unwrap_or(0))?;
+        let signed = self.signed.as_ref();
+        let (key, signed, last) = match signed {
+            Some(last) => (Some(last.checkpoint.key), last.number, last.checkpoint.to_string()),
+            None => (None, 0, String::new()),
+        };
+        if lines.contains(&last) {
+            self.anchored = Some(signed);
+            self.verdict.covered = self.start;
         }
-        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", ours.len()));
-        self.pending(signed.unwrap_or(0))
+        let read: Vec<Checkpoint> = lines.iter().filter_map(|line| line.parse().ok()).collect();
+        for checkpoint in &read {
+            // What the last checkpoint covers is taken at its word, unless the anchor is behind it.
+            if checkpoint.seq >= self.start || self.anchored.is_none() {
+                self.anchored(connection, checkpoint, key, signed)?;
+            }
+        }
+        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", read.len()));
+        self.pending(signed)
     }
 
     /// After all that the anchor has.
@@ -658,11 +670,8 @@ fn identify(connection: &Connection) -> Result<HomeId, Stop> {
     if !(1..=schema::VERSION).contains(&version) {
         return Err(Stop::Missing(format!("knowledge of tables of version {version}")));
     }
-    let meta = |name: &str| {
-        let value = "SELECT value FROM meta WHERE name = ?1";
-        let mut value = connection.prepare_cached(value)?;
-        value.query_row([name], |row| row.get::<_, Vec<u8>>(0)).optional()
-    };
+    let mut meta = connection.prepare("SELECT value FROM meta WHERE name = ?1")?;
+    let mut meta = |name: &str| meta.query_row([name], |row| row.get::<_, Vec<u8>>(0)).optional();
     let home: Option<HomeId> = meta("home")?.as_deref().and_then(Hex::from_slice);
     let home =
         home.ok_or_else(|| fault(None, "home", "the database does not say which home it is of"))?;
@@ -783,10 +792,16 @@ fn bad_column(seq: u64, BadColumn(column): &BadColumn) -> Stop {
     fault(Some(seq), column, "it has nothing in it that hotcell writes")
 }
 
-fn event_at(
-    connection: &Connection,
-    seq: u64,
-) -> rusqlite::Result<Option<Result<Event, BadColumn>>> {
-    let one = format!("SELECT {COLUMNS} FROM event WHERE seq = ?1");
-    connection.prepare_cached(&one)?.query_row([seq as i64], |row| Ok(row::read(row))).optional()
+/// Events after this number, so many.
+fn after() -> String {
+    format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2")
+}
+
+/// By the same statement: compiling it takes longer than what it does.
+fn event_at(connection: &Connection, seq: u64) -> Result<Event, Stop> {
+    let mut first = connection.prepare_cached(&after())?;
+    let mut rows = first.query((seq as i64 - 1, 1))?;
+    let row = rows.next()?.ok_or_else(|| cut(seq))?;
+    let event = row::read(row).map_err(|bad| bad_column(seq, &bad))?;
+    if event.seq == seq { Ok(event) } else { Err(cut(seq)) }
 }
