@@ -3,9 +3,10 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -198,6 +199,61 @@ pub(crate) fn wal(database: &Path) -> PathBuf {
     let mut wal = database.as_os_str().to_owned();
     wal.push("-wal");
     wal.into()
+}
+
+/// How a connection that only looks keeps out of the way of others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Locked,
+    /// Not at all: for a database that cannot be locked and has no write-ahead log, with its length and
+    /// time when it was opened, since only these tell whether somebody wrote meanwhile.
+    Unlocked((u64, SystemTime)),
+}
+
+impl Look {
+    /// `None` where there is a log, without which the database is only older.
+    pub(crate) fn unlocked(path: &Path) -> Option<(u64, SystemTime)> {
+        if wal(path).metadata().is_ok_and(|log| log.len() > 0) {
+            return None;
+        }
+        let found = path.metadata().ok()?;
+        Some((found.len(), found.modified().ok()?))
+    }
+}
+
+/// A connection to any file, for a verifier. SQLite wants to write beside the database even to read it,
+/// unless it is told that nobody writes.
+pub(crate) fn connect_to_look(path: &Path, busy: Duration) -> rusqlite::Result<(Connection, Look)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(busy)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let cannot = [ErrorCode::ReadOnly, ErrorCode::CannotOpen, ErrorCode::PermissionDenied];
+    let tried = pragma::<i64>(&connection, "schema_version");
+    let code = tried.err().and_then(|error| error.sqlite_error_code());
+    match (code.is_some_and(|code| cannot.contains(&code)), Look::unlocked(path)) {
+        (true, Some(before)) => {
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            let connection = Connection::open_with_flags(immutable(path), flags)?;
+            Ok((connection, Look::Unlocked(before)))
+        }
+        _ => Ok((connection, Look::Locked)),
+    }
+}
+
+/// The name of a file that nobody writes.
+fn immutable(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut uri = "file:".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'_' | b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(byte));
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri + "?immutable=1"
 }
 
 /// Before anything is written: is this ours, and not newer than we are?

@@ -10,16 +10,17 @@ use std::thread;
 use std::time::Duration;
 
 use hotcell_types::CallId;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use crate::checkpoint::{Checkpoint, Key};
-use crate::db::pragma;
+use crate::db::{self, Look, pragma};
 use crate::encode;
 use crate::event::{Event, Kind, Summary, genesis};
 use crate::hex::{Digest, Hex, HomeId};
 use crate::row::{self, BadColumn, COLUMNS};
 use crate::schema;
 use crate::sink::Anchor;
+use crate::store;
 
 /// Events that are read in one transaction.
 const CHUNK: usize = 1000;
@@ -112,15 +113,16 @@ impl fmt::Display for Verdict {
 
 /// Verifies a database file, against the checkpoints in another file if there is one.
 pub fn verify(database: &Path, anchor: Option<&Path>, from: From) -> Verdict {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(database, flags)
-        .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection));
-    match opened {
-        Ok(connection) => verify_connection(&connection, database, anchor, from),
-        Err(error) => {
-            let mut verifier = Verifier::new();
-            verifier.verdict.missing.push(format!("the database: {error}"));
-            verifier.end(None)
+    let unread = |what: String| Verifier::new().end(Some(Stop::Missing(what)));
+    match db::connect_to_look(database, BUSY) {
+        Err(error) => unread(format!("the database: {error}")),
+        Ok((connection, Look::Locked)) => verify_connection(&connection, database, anchor, from),
+        Ok((connection, Look::Unlocked(before))) => {
+            let verdict = verify_connection(&connection, database, anchor, from);
+            if Look::unlocked(database) == Some(before) {
+                return verdict;
+            }
+            unread("the database: it was written meanwhile, and cannot be locked".to_owned())
         }
     }
 }
@@ -177,9 +179,25 @@ enum Stop {
     Missing(String),
 }
 
+/// What cannot be read is no proof that it was changed.
 impl std::convert::From<rusqlite::Error> for Stop {
     fn from(error: rusqlite::Error) -> Stop {
-        fault(None, "database", &error.to_string())
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::ReadOnly
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::DiskFull
+                | ErrorCode::OutOfMemory
+                | ErrorCode::AuthorizationForStatementDenied
+                | ErrorCode::OperationInterrupted,
+            ) => Stop::Missing(format!("the database: {error}")),
+            _ => fault(None, "database", &error.to_string()),
+        }
     }
 }
 
@@ -284,8 +302,8 @@ impl Verifier {
         self.identify(connection)?;
         let outside = anchor.map(|path| Anchor::open_end(path, self.home));
         let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-        self.skip(&tx, key)?;
-        while self.chunk(&tx, From::LastCheckpoint)? == CHUNK {}
+        let is_end = self.skip(&tx, key)?;
+        while !is_end && self.chunk(&tx, From::LastCheckpoint)? == CHUNK {}
         self.end_of_chain()?;
         self.outside_end(&tx, outside)?;
         self.explain(database, anchor);
@@ -298,29 +316,29 @@ impl Verifier {
         Ok(())
     }
 
-    /// Begins at the last checkpoint.
-    fn skip(&mut self, connection: &Connection, key: Option<&Key>) -> Result<(), Stop> {
+    /// Begins at the last checkpoint. Whether that is also the end, as it is where the last process
+    /// ended well.
+    fn skip(&mut self, connection: &Connection, key: Option<&Key>) -> Result<bool, Stop> {
         let Some((number, seq, line, is_sunk)) = last_row(connection)? else {
-            return self.miss("checkpoints: the database has none");
+            self.miss("checkpoints: the database has none")?;
+            return Ok(false);
         };
         let checkpoint = read_checkpoint(&line, self.home)?;
         self.verdict.signatures += 1;
         let is_ours = key.is_some_and(|key| checkpoint.is_signed_by(key));
         is_signed(&checkpoint, is_ours || checkpoint.is_signed())?;
         is_listed(&checkpoint, seq)?;
-        let event = event_at(connection, checkpoint.seq)?;
-        self.hashes(&event)?;
-        if event.hash != checkpoint.hash {
-            return Err(rewritten(checkpoint.seq));
+        let head = store::head(connection)?;
+        self.start = checkpoint.seq;
+        self.last = (checkpoint.seq, checkpoint.hash);
+        if head != self.last {
+            agrees(connection, &checkpoint, head.0)?;
         }
-        self.last = (event.seq, event.hash);
-        self.start = event.seq;
         self.signed = Some(Last { number, checkpoint, is_sunk });
         self.verdict.checked.push("the last checkpoint in the database".to_owned());
-        self.miss(&format!(
-            "a look at events 1 to {}: a checkpoint was taken at its word",
-            event.seq
-        ))
+        let seq = self.start;
+        self.miss(&format!("a look at events 1 to {seq}: a checkpoint was taken at its word"))?;
+        Ok(head == self.last)
     }
 
     fn end_of_chain(&mut self) -> Result<(), Stop> {
@@ -337,7 +355,8 @@ impl Verifier {
     }
 
     fn chunk(&mut self, tx: &Transaction<'_>, from: From) -> Result<usize, Stop> {
-        let mut next = tx.prepare_cached(&after())?;
+        let next = format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+        let mut next = tx.prepare_cached(&next)?;
         // What is numbered below the first must not be there either.
         let after = if self.last.0 == 0 { i64::MIN } else { self.last.0 as i64 };
         let mut rows = next.query((after, CHUNK as i64))?;
@@ -560,14 +579,14 @@ impl Verifier {
             self.anchored = Some(signed);
             self.verdict.covered = self.start;
         }
-        let read: Vec<Checkpoint> = lines.iter().filter_map(|line| line.parse().ok()).collect();
-        for checkpoint in &read {
-            // What the last checkpoint covers is taken at its word, unless the anchor is behind it.
-            if checkpoint.seq >= self.start || self.anchored.is_none() {
-                self.anchored(connection, checkpoint, key, signed)?;
-            }
+        // What the last checkpoint covers is taken at its word, unless the anchor is behind it.
+        let (is_behind, start) = (self.anchored.is_none(), self.start);
+        let is_covered = |line: &&String| seq_of(line).is_some_and(|seq| seq < start);
+        let rest = lines.iter().filter(|line| **line != last && (is_behind || !is_covered(line)));
+        for checkpoint in rest.filter_map(|line| line.parse().ok()) {
+            self.anchored(connection, &checkpoint, key, signed)?;
         }
-        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", read.len()));
+        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", lines.len()));
         self.pending(signed)
     }
 
@@ -792,16 +811,7 @@ fn bad_column(seq: u64, BadColumn(column): &BadColumn) -> Stop {
     fault(Some(seq), column, "it has nothing in it that hotcell writes")
 }
 
-/// Events after this number, so many.
-fn after() -> String {
-    format!("SELECT {COLUMNS} FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2")
-}
-
-/// By the same statement: compiling it takes longer than what it does.
-fn event_at(connection: &Connection, seq: u64) -> Result<Event, Stop> {
-    let mut first = connection.prepare_cached(&after())?;
-    let mut rows = first.query((seq as i64 - 1, 1))?;
-    let row = rows.next()?.ok_or_else(|| cut(seq))?;
-    let event = row::read(row).map_err(|bad| bad_column(seq, &bad))?;
-    if event.seq == seq { Ok(event) } else { Err(cut(seq)) }
+/// Without a look at the rest of the line.
+fn seq_of(line: &str) -> Option<u64> {
+    line.split(' ').find_map(|word| word.strip_prefix("seq=")?.parse().ok())
 }

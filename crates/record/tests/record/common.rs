@@ -89,7 +89,21 @@ pub(crate) fn filled(calls: u64) -> TempDir {
         }
     }
     record.close().unwrap();
+    settle(home.path());
     home
+}
+
+/// Moves what is in the write-ahead log into the database, so that all of the record is in one file.
+pub(crate) fn settle(home: &Path) {
+    let connection = Connection::open(database(home)).unwrap();
+    let settled = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy: i64 = connection.query_row(settled, [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 0);
+}
+
+/// The length of the write-ahead log.
+pub(crate) fn log_length(home: &Path) -> u64 {
+    home.join("hotcell.db-wal").metadata().map_or(0, |log| log.len())
 }
 
 pub(crate) fn checked(home: &Path) -> Verdict {
@@ -116,6 +130,7 @@ pub(crate) fn enemy(database: &Path) -> Connection {
 
 /// Copies a closed home.
 pub(crate) fn copy(home: &Path) -> TempDir {
+    assert_eq!(log_length(home), 0, "the database is not the whole record");
     let copy = self::home();
     for name in ["hotcell.db", "anchor.log"] {
         std::fs::copy(home.join(name), copy.path().join(name)).unwrap();
