@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hotcell_record::{
     Draft, Durability, Filter, From, Kind, Options, Payload, Record, Standing, Verdict, verify,
@@ -9,6 +10,17 @@ use hotcell_record::{
 use hotcell_types::{CallId, Caller, Decision, Door, Name, Status};
 use rusqlite::Connection;
 use tempfile::TempDir;
+
+/// Long enough for any machine; nothing waits for it to pass.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// On a real file system, where this user can write to one.
 pub(crate) fn home() -> TempDir {

@@ -123,6 +123,7 @@ fn a_process_whose_disk_is_full_at_the_end() {
     while file.write_all(&[7; 4096]).is_ok() {}
     let error = record.close().unwrap_err();
     assert!(matches!(error, AppendError::Full | AppendError::Failed(_)), "{error}");
+    drop(file);
     fs::remove_file(&more).unwrap();
     // Only the signature is missing, and the next end makes it.
     let verdict = checked(&home);
