@@ -20,8 +20,8 @@ const STATEMENTS_KEPT: usize = 32;
 const WAL_PAGES: i64 = 2000;
 /// Write-ahead logs are cut to this after they were moved.
 const WAL_BYTES: i64 = 64 * 1024 * 1024;
-/// A write-ahead log that stays behind is read by the next process that opens the record: so much takes
-/// it less than moving it would take everybody.
+/// What a process may leave in the write-ahead log when it closes: the next one to open reads all of it,
+/// which for so much takes less time than two syncs, with which it is moved.
 const WAL_LEFT: u64 = 256 * 1024;
 /// Before it, a reset of the write-ahead log could corrupt the database.
 const SQLITE_LEAST: i32 = 3_051_003;

@@ -103,14 +103,16 @@ impl Shared {
     /// both, since the outcome of a call is committed without one.
     pub(crate) fn last_checkpoint(&self) -> Result<(), AppendError> {
         let is_signed = self.writer.desk().unsigned == 0 && self.is_signed()?;
-        let written = match is_signed {
-            true => Ok(()),
-            false => self.writer.last(self.signing(), Durability::Synced).map(drop),
+        let signed = if is_signed {
+            self.writer.sync_rest()
+        } else {
+            self.writer.last(self.signing(), Durability::Synced).map(drop)
         };
-        if is_signed || written.is_err() {
+        if let Err(error) = signed {
+            // What was committed before is kept nevertheless.
             self.writer.sync_rest()?;
+            return Err(error);
         }
-        written?;
         if let Ok(waiting) = self.waiting_checkpoints()
             && let Some(last) = self.sink(&waiting).0
         {

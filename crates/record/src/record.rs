@@ -141,8 +141,10 @@ impl Record {
             redactor,
             start: start.verdict,
         });
-        let begun = shared.begin(start.last.as_ref(), start.anchored);
-        begun.map_err(|error| cannot_begin(&shared, &error))?;
+        if let Err(error) = shared.begin(start.last.as_ref(), start.anchored) {
+            shared.give_up();
+            return Err(cannot_begin(&shared, &error));
+        }
         let (is_closed, owner) = (AtomicBool::new(false), Mutex::new(Some(owner)));
         Ok(Record { inner: Arc::new(Inner { shared, is_closed, owner }) })
     }
@@ -291,6 +293,12 @@ impl Shared {
         self.catch_up(last, anchored)?;
         let is_lazy = self.writer.desk().next_deadline().is_some();
         if is_lazy { self.open_house() } else { Ok(()) }
+    }
+
+    /// Leaves everything as it is.
+    fn give_up(&self) {
+        self.close_house().ok();
+        self.writer.end();
     }
 
     /// Signs where nothing was signed yet, and hands over what the sink does not have.
@@ -505,6 +513,10 @@ pub(crate) fn home_id(connection: &Connection) -> rusqlite::Result<HomeId> {
 fn check_start(database: &Path, home: &Path, key: &Key, start: &Start) -> Result<(), OpenError> {
     if let Some(fault) = &start.verdict.fault {
         return Err(OpenError::damaged(database, &fault.to_string()));
+    }
+    if let Some(why) = &start.unread {
+        let fix = "make it readable, or end whoever holds it locked";
+        return Err(OpenError::new(OpenFault::Io, database, why, fix));
     }
     if start.last.as_ref().is_none_or(|last| last.checkpoint.key == key.public()) {
         return Ok(());

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use hotcell_types::CallId;
@@ -145,6 +145,8 @@ pub(crate) fn verify_connection(
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) verdict: Verdict,
+    /// Why there is no more to say.
+    pub(crate) unread: Option<String>,
     pub(crate) home: HomeId,
     pub(crate) last: Option<Last>,
     /// The last checkpoint that the anchor has, if it could be read: 0 if it has none.
@@ -168,8 +170,12 @@ pub(crate) fn verify_start(
 ) -> Start {
     let mut verifier = Verifier::new();
     let stopped = verifier.rest(connection, database, anchor, Some(key)).err();
+    let unread = match &stopped {
+        Some(Stop::Missing(what)) => Some(what.clone()),
+        _ => None,
+    };
     let (home, last, anchored) = (verifier.home, verifier.signed.take(), verifier.anchored);
-    Start { verdict: verifier.end(stopped), home, last, anchored }
+    Start { verdict: verifier.end(stopped), unread, home, last, anchored }
 }
 
 /// Why verification does not go on.
@@ -759,10 +765,14 @@ fn is_signed(checkpoint: &Checkpoint, is_right: bool) -> Result<(), Stop> {
 }
 
 fn is_listed(checkpoint: &Checkpoint, seq: i64) -> Result<(), Stop> {
-    if u64::try_from(seq) == Ok(checkpoint.seq) {
-        return Ok(());
+    let wrong = |why| Err(fault(Some(checkpoint.seq), "checkpoint", why));
+    if u64::try_from(seq) != Ok(checkpoint.seq) {
+        return wrong("it is listed for another event");
     }
-    Err(fault(Some(checkpoint.seq), "checkpoint", "it is listed for another event"))
+    if checkpoint.count != checkpoint.seq {
+        return wrong("it counts other events than there are");
+    }
+    Ok(())
 }
 
 /// Each by itself and strictly, as a batch is not; by as many threads as there are processors.
@@ -771,14 +781,13 @@ fn check_signatures(checkpoints: &[Checkpoint]) -> Vec<bool> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     let each = checkpoints.len().div_ceil(threads).max(LEAST_EACH);
     thread::scope(|scope| {
-        let mut parts = checkpoints.chunks(each);
-        let first = parts.next().unwrap_or_default();
-        let others: Vec<_> = parts.map(|part| scope.spawn(move || check(part))).collect();
-        let mut all = check(first);
-        for (other, part) in others.into_iter().zip(checkpoints.chunks(each).skip(1)) {
-            all.extend(other.join().unwrap_or_else(|_| vec![false; part.len()]));
-        }
-        all
+        let begin = |part| thread::Builder::new().spawn_scoped(scope, move || check(part)).ok();
+        let parts: Vec<_> = checkpoints.chunks(each).collect();
+        // The first part is this thread's, and each for which there is no other.
+        let others: Vec<_> = parts.iter().skip(1).map(|part| begin(part)).collect();
+        let done = |other: Option<ScopedJoinHandle<'_, _>>| other.and_then(|it| it.join().ok());
+        let all = parts.iter().zip([None].into_iter().chain(others));
+        all.flat_map(|(part, other)| done(other).unwrap_or_else(|| check(part))).collect()
     })
 }
 
