@@ -13,17 +13,6 @@ use hotcell_types::{Caller, Door, Name, Status};
 
 use crate::common::*;
 
-/// Long enough for any machine; nothing waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_home_is_private_and_begins_with_one_event_and_one_checkpoint() {
     let home = home();
