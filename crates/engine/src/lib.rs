@@ -42,3 +42,8 @@ pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
 pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use stage::{Stage, Watch};
+
+/// The blocks of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod guide {}
