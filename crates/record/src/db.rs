@@ -20,9 +20,11 @@ const STATEMENTS_KEPT: usize = 32;
 const WAL_PAGES: i64 = 2000;
 /// Write-ahead logs are cut to this after they were moved.
 const WAL_BYTES: i64 = 64 * 1024 * 1024;
-/// What a process may leave in the write-ahead log when it closes: the next one to open reads all of it,
-/// which for so much takes less time than two syncs, with which it is moved.
-const WAL_LEFT: u64 = 256 * 1024;
+/// Pages that a process may leave in the write-ahead log when it closes: the next one to open reads all of
+/// them, which for so many takes less time than the syncs with which they are moved.
+const WAL_LEFT: i64 = 64;
+/// What stays of the file then. Writing over what is there is quicker to sync than a file that grows.
+const WAL_FILE_LEFT: u64 = 1024 * 1024;
 /// Before it, a reset of the write-ahead log could corrupt the database.
 const SQLITE_LEAST: i32 = 3_051_003;
 /// Was withdrawn.
@@ -174,24 +176,30 @@ fn open(path: &Path, access: Access, busy: Duration) -> rusqlite::Result<Connect
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
-    // The last to close would move and remove the log, and the next to open make it anew: see `end`.
+    // The last to close would move and remove the log, and the next to open make it anew: see `shorten_wal`.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(connection)
 }
 
-/// Ends a connection that writes. What it committed stays in the write-ahead log, which is as much the
-/// record as the database is; a log that has grown is moved into it, if nobody else is there.
-pub(crate) fn end(connection: Connection, path: &Path) {
-    let length = wal(path).metadata().map_or(0, |found| found.len());
-    if length > WAL_LEFT {
-        // Nothing is lost if it cannot be: the next one who closes tries again.
-        let is_moved = connection.busy_timeout(Duration::ZERO).and_then(|()| {
-            connection.pragma_update_and_check(None, "wal_checkpoint", "TRUNCATE", |_| Ok(()))
-        });
-        is_moved.ok();
+/// Moves what is in the write-ahead log into the database if it is much and nobody else is there, so that
+/// the next commit begins the log anew. No more is done when a process closes: the log is as much the
+/// record as the database is.
+pub(crate) fn shorten_wal(connection: &Connection, path: &Path, busy: Duration) {
+    let pages = "PRAGMA wal_checkpoint(NOOP)";
+    let pages = connection.query_row(pages, [], |row| row.get::<_, i64>(1));
+    if pages.is_ok_and(|pages| pages <= WAL_LEFT) {
+        return;
     }
+    let length = wal(path).metadata().map_or(0, |found| found.len());
+    let how = if length > WAL_FILE_LEFT { "TRUNCATE" } else { "RESTART" };
+    let moved = connection.busy_timeout(Duration::ZERO).and_then(|()| {
+        connection.pragma_update_and_check(None, "wal_checkpoint", how, |_| Ok(()))?;
+        connection.busy_timeout(busy)
+    });
+    // Nothing is lost if it cannot be done: the next one who closes tries again.
+    moved.ok();
 }
 
 /// The write-ahead log of a database.

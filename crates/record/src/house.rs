@@ -116,8 +116,10 @@ impl Shared {
         if let Ok(waiting) = self.waiting_checkpoints()
             && let Some(last) = self.sink(&waiting).0
         {
-            // If this is lost, they are handed over once more.
-            self.writer.last(sunk(last), Durability::Committed)?;
+            // After what matters, since it may take the last space of a disk; before a commit, which
+            // begins the log anew. If that is lost, they are handed over once more.
+            self.writer.shorten_wal();
+            self.writer.last(sunk(last), Durability::Committed).ok();
         }
         Ok(())
     }

@@ -143,8 +143,9 @@ impl Store {
         &self.connection
     }
 
-    pub(crate) fn end(self) {
-        db::end(self.connection, &self.database);
+    /// Before a commit.
+    pub(crate) fn shorten_wal(&self) {
+        db::shorten_wal(&self.connection, &self.database, self.busy);
     }
 }
 

@@ -290,6 +290,12 @@ impl Writer {
         }
     }
 
+    pub(crate) fn shorten_wal(&self) {
+        if let Some(store) = self.store().as_ref() {
+            store.shorten_wal();
+        }
+    }
+
     /// Commits by itself, beside the desk: for what is written when the desk is closed already.
     pub(crate) fn last(&self, rows: Rows, durability: Durability) -> Done {
         let mut store = self.store();
@@ -306,9 +312,7 @@ impl Writer {
 
     /// Ends the connection.
     pub(crate) fn end(&self) {
-        if let Some(store) = self.store().take() {
-            store.end();
-        }
+        self.store().take();
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Option<Store>> {

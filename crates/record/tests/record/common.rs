@@ -121,6 +121,14 @@ pub(crate) fn settle(home: &Path) {
     assert_eq!(busy, 0);
 }
 
+/// What the next process that opens the record reads of its write-ahead log.
+pub(crate) fn pages_in_log(home: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = Connection::open_with_flags(database(home), flags).unwrap();
+    connection.query_row("SELECT count(*) FROM event", [], |_| Ok(())).unwrap();
+    connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1)).unwrap()
+}
+
 /// The length of the write-ahead log.
 pub(crate) fn log_length(home: &Path) -> u64 {
     home.join("hotcell.db-wal").metadata().map_or(0, |log| log.len())
