@@ -59,6 +59,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell-engine",
         &[
+            "hotcell-ledger",
             "hotcell-policy",
             "hotcell-record",
             "hotcell-request",
@@ -74,6 +75,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "hotcell",
         &[
             "hotcell-engine",
+            "hotcell-ledger",
             "hotcell-record",
             "hotcell-request",
             "hotcell-sandbox",

@@ -1,6 +1,7 @@
 //! The binary `hotcell`: one file per command, the numbered exits in `exit`, the one error format in
 //! `problem`. A command returns the number to exit with; nothing here exits on its own.
 
+mod artifact;
 mod audit;
 mod completions;
 mod config;
@@ -47,6 +48,9 @@ enum Command {
     #[command(subcommand)]
     Audit(audit::Command),
     Runs(audit::RunsArgs),
+    /// What calls were given and made: contents, versions, where they came from
+    #[command(subcommand)]
+    Artifact(artifact::Command),
     /// Named limits, network and seccomp profile
     #[command(subcommand)]
     Template(template::Command),
@@ -82,6 +86,7 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Tool(command) => tool::main(command),
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => audit::runs(args),
+        Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
         Command::Completions(args) => completions::main(args, &mut Cli::command()),

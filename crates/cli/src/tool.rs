@@ -7,6 +7,7 @@ use hotcell_engine::{Answer, Ask, Reply};
 use hotcell_request::{Arguments, Listed, Request, ToolName};
 use hotcell_types::Status;
 
+use crate::config::Config;
 use crate::problem::{self, Problem};
 use crate::{exit, home, print};
 
@@ -64,7 +65,7 @@ pub(crate) fn main(command: Command) -> u8 {
 }
 
 fn list(words: Option<String>, json: bool) -> Result<u8, Problem> {
-    let engine = home::open(None)?;
+    let engine = home::engine(home::options(&Config::load()?, None))?;
     let Answer::Tools(tools) = engine.ask(&home::caller(), Ask::Tools(words)) else {
         return Err(Problem::error("the tools cannot be listed"));
     };
@@ -96,7 +97,7 @@ fn table(tools: &[Listed]) -> String {
 }
 
 fn show(name: &ToolName) -> Result<u8, Problem> {
-    let engine = home::open(None)?;
+    let engine = home::engine(home::options(&Config::load()?, None))?;
     let found = engine.registry().get(name, None).map_err(|error| {
         Problem::not_found(error.fault().what().to_owned()).fix("`hotcell tool ls` lists them")
     })?;
@@ -110,7 +111,7 @@ fn call(args: CallArgs) -> Result<u8, Problem> {
         "-" => read_arguments()?,
         text => text.as_bytes().to_vec(),
     };
-    let engine = home::open(args.workspace)?;
+    let engine = home::engine(home::options(&Config::load()?, args.workspace))?;
     let request = Request::new(args.name, Arguments::Bytes(arguments));
     let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
         return Err(Problem::error("the call got no answer"));

@@ -7,9 +7,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use hotcell_ledger::{Blob, Role};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_tools::run::{self, Content, Word};
 use sha2::{Digest, Sha256};
+
+use crate::artifacts::{self, Product};
 
 /// Largest content that is one piece of memory. What is larger is a file in memory.
 const SMALL: u64 = 1 << 20;
@@ -131,13 +134,16 @@ impl Attachment {
         run::File { name: Word::new(self.name.clone()), content: self.content.clone() }
     }
 
-    /// The bytes, where they are one piece.
-    #[cfg(test)]
-    fn bytes(&self) -> Option<&[u8]> {
-        match &self.held {
-            Held::Memory(bytes) => Some(bytes),
-            Held::File(_) => None,
-        }
+    /// Its content for the ledger, as far as it is kept there.
+    pub(crate) fn product(&self, role: Role) -> Option<Product> {
+        let content = match &self.held {
+            Held::Memory(bytes) => artifacts::Content::Bytes(bytes.clone()),
+            Held::File(..) => {
+                let digest = self.content.sha256.parse().ok()?;
+                artifacts::Content::Known(Blob { digest, size: self.content.bytes })
+            }
+        };
+        Some(Product::new(role, self.name.to_string_lossy(), content))
     }
 
     /// A file with exactly this content.
@@ -171,7 +177,7 @@ mod tests {
             let of_file = Attachment::of_file("a", file(&bytes), size).unwrap();
             let of_bytes = Attachment::of_bytes("a", bytes.clone());
             assert_eq!(of_file.content(), of_bytes.content(), "{size}");
-            assert_eq!(of_file.bytes().is_some(), size <= SMALL);
+            assert_eq!(matches!(of_file.held, Held::Memory(_)), size <= SMALL);
             let mut read = Vec::new();
             of_file.open().unwrap().read_to_end(&mut read).unwrap();
             assert!(read == bytes, "{size}");

@@ -6,19 +6,22 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use hotcell_policy::Snapshot;
 use hotcell_record::{
     AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
 };
-use hotcell_request::{Listed, Registry, Request, ToolName, Version};
+use hotcell_request::{
+    Fault, Later, Listed, RegisterError, Registry, Request, Tool, ToolName, TypedTool, Version,
+};
 use hotcell_sandbox::{Refusal, Sandbox, Settings};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
 use hotcell_types::{Bytes, CallId, Caller, Level};
 use hotcell_workspace::Root;
 
+use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::attached::Attached;
 use crate::batch::Step;
 use crate::guard::breaker::Breakers;
@@ -67,6 +70,7 @@ pub enum Ask<'a> {
     Events(Filter),
     /// Whether the record is what was recorded.
     Verify,
+    Artifact(ArtifactAsk),
 }
 
 /// The one answer to each.
@@ -79,6 +83,7 @@ pub enum Answer {
     Events(Vec<Event>),
     Verified(Box<Verdict>),
     Failed(Problem),
+    Artifact(ArtifactAnswer),
 }
 
 /// Why there is no engine.
@@ -104,11 +109,23 @@ impl OpenError {
     }
 }
 
+/// A tool of whoever embeds this.
+#[derive(Clone)]
+pub(crate) struct Added(pub(crate) Arc<dyn TypedTool>);
+
+impl std::fmt::Debug for Added {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Added").field(&self.0.spec().name).finish()
+    }
+}
+
 /// One per process and home.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) registry: Registry,
-    pub(crate) built_in: HashMap<(ToolName, Version), BuiltIn>,
+    pub(crate) built_in: BuiltIns,
+    /// Those of whoever embeds this.
+    added: RwLock<HashMap<(ToolName, Version), Added>>,
     pub(crate) policy: Snapshot,
     /// Opened when it is first needed.
     record: OnceLock<Result<Record, hotcell_record::OpenError>>,
@@ -122,6 +139,7 @@ pub struct Engine {
     pub(crate) claims: Claims,
     pub(crate) crowds: Crowds,
     watch: Option<Watch>,
+    pub(crate) artifacts: Artifacts,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
 }
@@ -145,22 +163,14 @@ impl Engine {
         must_be_ours(home)?;
         let workspace = options.workspace.as_deref().map(|path| open_workspace(path, home));
         let workspace = workspace.transpose()?;
-        let registry = Registry::new();
-        let mut built_in = HashMap::new();
-        for tool in hotcell_tools::built_in() {
-            let failed = |name: String, why: String| OpenError::Tool { name, why };
-            let spec = tool.tool().map_err(|fault| failed(String::new(), fault.to_string()))?;
-            let name = spec.name.clone();
-            let known = registry.register(spec);
-            let known = known.map_err(|error| failed(name.to_string(), error.to_string()))?;
-            built_in.insert((name, known.tool().version), tool);
-        }
+        let (registry, built_in) = built_in()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = memory_of_machine();
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Ok(Engine {
             registry,
             built_in,
+            added: RwLock::default(),
             policy: options.policy,
             record: OnceLock::new(),
             scheduler: Scheduler::new(Limits::of_machine(processors, memory)),
@@ -172,6 +182,7 @@ impl Engine {
             claims: Claims::default(),
             crowds: Crowds::default(),
             watch: options.watch,
+            artifacts: Artifacts::at(&options.home),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
         })
@@ -194,6 +205,11 @@ impl Engine {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
             }),
+            Ask::Artifact(ask) => {
+                let asked =
+                    self.recording().and_then(|record| self.artifacts.ask(record, caller, ask));
+                asked.map_or_else(Answer::Failed, Answer::Artifact)
+            }
         }
     }
 
@@ -239,6 +255,26 @@ impl Engine {
             let fix = "see that the directory is yours and has room; HOTCELL_HOME names another";
             Problem::new("the home cannot be used", error.to_string(), fix)
         })
+    }
+
+    /// Adds a tool of whoever embeds this: a function of its own process, called on the one path like any
+    /// other. `described` is what `tool` says of itself, with whatever is set besides; all of it is checked.
+    pub fn add(
+        &self,
+        described: Tool,
+        tool: impl TypedTool + 'static,
+    ) -> Result<(), RegisterError> {
+        let known = self.registry.register(described)?;
+        let key = (known.tool().name.clone(), known.tool().version);
+        self.added
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, Added(Arc::new(tool)));
+        Ok(())
+    }
+
+    pub(crate) fn added(&self, key: &(ToolName, Version)) -> Option<Added> {
+        self.added.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     /// Everything that can be called, by name.
@@ -293,6 +329,24 @@ impl Engine {
         let opened = Sandbox::open(&self.settings)?;
         Ok(self.sandbox.get_or_init(|| opened))
     }
+}
+
+pub(crate) type BuiltIns = HashMap<(ToolName, Version), Arc<BuiltIn>>;
+
+/// Each tool is made with its first use; a test of theirs has proven them.
+fn built_in() -> Result<(Registry, BuiltIns), OpenError> {
+    let (mut laters, mut all) = (Vec::new(), HashMap::new());
+    for tool in hotcell_tools::built_in().into_iter().map(Arc::new) {
+        let spec = tool.spec();
+        let failed = |why: Fault| OpenError::Tool { name: spec.name.into(), why: why.to_string() };
+        let key = spec.name_and_version().map_err(failed)?;
+        let made = Arc::clone(&tool);
+        laters.push(Later::new(&spec, move || made.tool()).map_err(failed)?);
+        all.insert(key, tool);
+    }
+    let registry = Registry::of(laters)
+        .map_err(|error| OpenError::Tool { name: String::new(), why: error.to_string() })?;
+    Ok((registry, all))
 }
 
 /// Nobody reads what is another tenant's.

@@ -12,11 +12,13 @@ use hotcell_types::{Bytes, Exit, Outcome, Output, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
+use crate::artifacts::Product;
 use crate::attached::Attached;
 use crate::changes::{Copied, Spool};
 use crate::engine::Engine;
 use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
+use crate::products;
 use crate::reply::Problem;
 
 /// What the scheduler holds of a call: its run, as soon as there is one.
@@ -64,7 +66,7 @@ impl Engine {
     ) -> Done {
         let call = permit.call();
         match ready.work {
-            Work::Here(tool) => here(call, tool),
+            Work::Here(tool) => here(call, &tool),
             Work::InSandbox { tool, job, copied } => {
                 let run = Run { job: *job, copied, attached, reins };
                 self.in_a_sandbox(call, tool, run)
@@ -74,7 +76,7 @@ impl Engine {
 
     fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool, run: Run<'_, '_>) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| *root);
-        let (outcome, brought) = match self.run(run) {
+        let (outcome, Left { brought, files }) = match self.run(run) {
             Ok(ran) => ran,
             Err(refusal) => return Done::failed(refusal.into()),
         };
@@ -91,7 +93,7 @@ impl Engine {
         // A run that ended badly is told so, with what it printed.
         let is_fine = outcome.status == Status::Success || done.status == Status::Blocked;
         let status = if is_fine { done.status } else { outcome.status };
-        Done { status, run: Some(Box::new(outcome)), ..done }
+        Done { status, run: Some(Box::new(outcome)), files, ..done }
     }
 
     /// Applies what a run changed, if it came to its own end and its tool has nothing against it.
@@ -112,7 +114,7 @@ impl Engine {
         }
     }
 
-    fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Option<Brought>), Refusal> {
+    fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
         let Run { job, copied, attached, reins } = run;
         let most = job.limits.disk;
         let running = self.sandbox()?.start(job)?;
@@ -125,9 +127,9 @@ impl Engine {
             Some(sink) => sink,
             None => &mut unheard,
         };
-        running.wait_and_look(sink, attached.outputs, |left| {
-            let (copied, _) = copied?;
-            Some(self.brought(&copied, left, most))
+        running.wait_and_look(sink, attached.outputs, |left, made| Left {
+            brought: copied.map(|(copied, _)| self.brought(&copied, left, most)),
+            files: products::files(&self.artifacts, left, made),
         })
     }
 
@@ -148,13 +150,20 @@ struct Run<'a, 'b> {
     reins: &'a Reins,
 }
 
+/// What a run left behind.
+struct Left {
+    brought: Option<Brought>,
+    files: Vec<Product>,
+}
+
 /// What a run changed, with the contents.
 type Brought = Result<(Changeset, Spool), Problem>;
 
-pub(crate) fn here(call: &Call, tool: Here<'_>) -> Done {
+pub(crate) fn here(call: &Call, tool: &Here<'_>) -> Done {
     let args = call.args().clone();
     Done::of(match tool {
         Here::Pure(tool) => tool.call(args),
+        Here::Added(tool) => tool.0.call(args),
         Here::Tree(tool, root) => tool.call(root, args, Deadline::after(call.timeout().duration())),
     })
 }

@@ -19,6 +19,7 @@
 //! Every request gets exactly one answer. A call that can change something is on the disk before it
 //! happens; one that cannot be recorded does not happen.
 
+pub mod artifacts;
 mod attached;
 mod batch;
 mod changes;
@@ -27,6 +28,7 @@ mod guard;
 mod hands;
 mod path;
 mod prepare;
+mod products;
 mod reply;
 mod stage;
 mod story;
@@ -38,5 +40,10 @@ pub use batch::{BATCH_MOST, Step};
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
-pub use reply::{Problem, ProblemKind, Reply};
+pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use stage::{Stage, Watch};
+
+/// The blocks of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod guide {}

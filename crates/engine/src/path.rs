@@ -11,13 +11,14 @@ use hotcell_schedule::{Priority, Turn, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Name, Outcome, Status};
 use serde_json::Value;
 
+use crate::artifacts::{Given, Origin, Product, Sight};
 use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::claims::WHOLE;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::prepare::{Ready, Work};
-use crate::reply::{Problem, ProblemKind, Reply};
+use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::stage::Stage;
 use crate::story::{Story, tool_of};
 
@@ -27,17 +28,22 @@ pub(crate) struct Done {
     pub(crate) status: Status,
     pub(crate) value: Option<Value>,
     pub(crate) problem: Option<Problem>,
-    /// The run, where there was one.
+    /// The run, where there was one, and the files that it made.
     pub(crate) run: Option<Box<Outcome>>,
+    pub(crate) files: Vec<Product>,
 }
 
 impl Done {
     pub(crate) fn value(value: Value) -> Done {
-        Done { status: Status::Success, value: Some(value), problem: None, run: None }
+        Done { value: Some(value), ..Done::new(Status::Success) }
     }
 
     pub(crate) fn failed(problem: Problem) -> Done {
-        Done { status: problem.status(), value: None, problem: Some(problem), run: None }
+        Done { problem: Some(problem.clone()), ..Done::new(problem.status()) }
+    }
+
+    fn new(status: Status) -> Done {
+        Done { status, value: None, problem: None, run: None, files: Vec::new() }
     }
 }
 
@@ -118,37 +124,55 @@ impl Engine {
         &self,
         permit: Permit<'_>,
         story: &Story<'_>,
-        ready: Ready<'_>,
+        mut ready: Ready<'_>,
         attached: Attached<'_>,
     ) -> Reply {
         let call = permit.call();
-        let intent = match self.begin(story.intent(), &ready) {
-            Ok(intent) => intent,
+        let origin = story.origin();
+        let mut provenance = ready.provenance.take();
+        let given = provenance.as_mut().map(|known| std::mem::take(&mut known.given));
+        let begun = self.begin(story.intent(), &origin, given.unwrap_or_default(), &ready);
+        let (given, intent) = match begun {
+            Ok(begun) => begun,
             Err(problem) => return Reply::failed(call.id(), problem),
         };
         self.passed(call.id(), Stage::Intended);
         let paths = written_paths(call, ready.also_writes);
-        let done = match self.claims.take(paths, call.timeout().duration()) {
+        let mut done = match self.claims.take(paths, call.timeout().duration()) {
             Some(_claim) => self.in_turn(permit, ready, attached),
             None => {
                 let why = "others write to the same paths";
                 Done::failed(busy(why.into(), "try again later"))
             }
         };
-        match intent.finish(story.outcome(&done)) {
-            Ok(_) => {
+        let files = std::mem::take(&mut done.files);
+        let (sight, made) = match (provenance, &done.run) {
+            (Some(known), Some(run)) => (known.sight, known.made(files, run)),
+            _ => (Sight::Given, files),
+        };
+        let outcome = story.outcome(&done);
+        match self.artifacts.finish(intent, outcome, &origin, &given, sight, made) {
+            Ok((made, _)) => {
                 self.passed(call.id(), Stage::Recorded);
-                reply_of(call, story, done)
+                let artifacts = made.iter().chain(&given.artifacts).map(Registered::from);
+                Reply { artifacts: artifacts.collect(), ..reply_of(call, story, done) }
             }
             Err(error) => Reply::failed(call.id(), not_recorded(&error)),
         }
     }
 
-    /// Records the intent. The first sandbox of a process comes up meanwhile: nothing of the call runs
-    /// before both are there.
-    fn begin(&self, intent: Draft, ready: &Ready<'_>) -> Result<Intent, Problem> {
-        let record = || -> Result<Intent, Problem> {
-            self.recording()?.begin(intent).map_err(|error| not_recorded(&error))
+    /// Records the intent, with what the call is given. The first sandbox of a process comes up meanwhile:
+    /// nothing of the call runs before both are there.
+    fn begin(
+        &self,
+        intent: Draft,
+        origin: &Origin,
+        given: Vec<Product>,
+        ready: &Ready<'_>,
+    ) -> Result<(Given, Intent), Problem> {
+        let record = || {
+            let begun = self.artifacts.begin(self.recording()?, intent, origin, given);
+            begun.map_err(|error| not_recorded(&error))
         };
         let Some(job) = ready.job().filter(|_| self.is_cold()) else { return record() };
         thread::scope(|scope| {
@@ -163,16 +187,19 @@ impl Engine {
     fn tried(&self, permit: Permit<'_>, ready: Ready<'_>, attached: Attached<'_>) -> Done {
         let call = permit.call();
         let deadline = Instant::now() + call.timeout().duration();
-        let Work::Here(tool) = ready.work else { return self.in_turn(permit, ready, attached) };
+        let again = match (&ready.work, call.tool().tool().retry) {
+            (Work::Here(tool), Some(retry)) => Some((tool.clone(), retry)),
+            _ => None,
+        };
         let mut done = self.in_turn(permit, ready, attached);
-        for attempt in 0..call.tool().tool().retries {
-            let pause = RETRY_FIRST * 2_u32.pow(attempt.into());
-            let is_over = done.status == Status::Success || Instant::now() + pause >= deadline;
-            if is_over || done.status == Status::Invalid {
+        let Some((tool, retry)) = again else { return done };
+        for wait in retry.waits() {
+            let can_help = matches!(done.status, Status::Failure | Status::Error);
+            if !can_help || Instant::now() + wait >= deadline {
                 break;
             }
-            thread::sleep(pause);
-            done = checked(call, here(call, tool));
+            thread::sleep(wait);
+            done = checked(call, here(call, &tool));
         }
         done
     }
@@ -264,9 +291,6 @@ impl Engine {
     }
 }
 
-/// How long to wait before a first second try; then twice as long each time.
-const RETRY_FIRST: Duration = Duration::from_millis(20);
-
 /// A result that the tool's own schema forbids does not leave.
 fn checked(call: &Call, done: Done) -> Done {
     let Some(value) = &done.value else { return done };
@@ -276,7 +300,11 @@ fn checked(call: &Call, done: Done) -> Done {
             let why = faults.first().map(ToString::to_string).unwrap_or_default();
             let what = format!("`{}` gave back what it must not", call.name());
             let problem = Problem::new(what, why, "report it to the tool's author");
-            Done { run: done.run, ..Done::failed(problem.of(ProblemKind::Invalid)) }
+            Done {
+                run: done.run,
+                files: done.files,
+                ..Done::failed(problem.of(ProblemKind::Invalid))
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use hotcell_ledger::Role;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
@@ -14,9 +15,11 @@ use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Limits};
 use hotcell_workspace::Root;
 
+use crate::artifacts::{self, Product, Sight};
 use crate::attached::{self, Attached};
 use crate::changes::Copied;
-use crate::engine::Engine;
+use crate::engine::{Added, Engine};
+use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 
 /// A call that can be carried out at once.
@@ -25,6 +28,8 @@ pub(crate) struct Ready<'e> {
     /// Paths that it writes besides those that the call names.
     pub(crate) also_writes: &'static [&'static str],
     pub(crate) work: Work<'e>,
+    /// Of what runs in a sandbox.
+    pub(crate) provenance: Option<Provenance>,
 }
 
 pub(crate) enum Work<'e> {
@@ -38,9 +43,10 @@ pub(crate) enum Work<'e> {
 }
 
 /// What is done in this process.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum Here<'e> {
     Pure(&'e dyn TypedTool),
+    Added(Added),
     Tree(&'e dyn TreeTool, &'e Root),
 }
 
@@ -60,9 +66,15 @@ impl Engine {
         call: &Call,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
-        let here =
-            |here| Ok(Ready { limits: call.limits(), also_writes: &[], work: Work::Here(here) });
-        match self.carrier(call)? {
+        let here = |here| {
+            let (limits, work) = (call.limits(), Work::Here(here));
+            Ok(Ready { limits, also_writes: &[], work, provenance: None })
+        };
+        let key = (call.name().clone(), call.version());
+        let Some(tool) = self.built_in.get(&key) else {
+            return self.added(&key).map(Here::Added).map_or_else(|| Err(nobody(call)), here);
+        };
+        match &**tool {
             BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
                 here(Here::Tree(&**tool, self.workspace.as_ref().ok_or_else(no_workspace)?))
@@ -88,9 +100,10 @@ impl Engine {
             (true, None) => return Err(no_workspace()),
         };
         let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
-        let files = std::mem::take(&mut plan.files);
         let mut limits = plan.limits.unwrap_or_else(|| call.limits());
         limits.timeout = limits.timeout.min(call.timeout());
+        let provenance = Some(provenance(&plan, attached));
+        let files = std::mem::take(&mut plan.files);
         let mut job = Box::new(job(call, plan, limits, attached)?);
         let given = Given::new(files, &job.inputs)?;
         job.working_copy = match &copied {
@@ -99,15 +112,14 @@ impl Engine {
             None => Some(Arc::new(given)),
         };
         let copied = copied.filter(|_| brings_changes);
-        Ok(Ready { limits, also_writes, work: Work::InSandbox { tool, job, copied } })
+        let work = Work::InSandbox { tool, job, copied };
+        Ok(Ready { limits, also_writes, work, provenance })
     }
+}
 
-    fn carrier(&self, call: &Call) -> Result<&BuiltIn, Problem> {
-        self.built_in.get(&(call.name().clone(), call.version())).ok_or_else(|| {
-            let what = format!("nobody carries out `{}`", call.name());
-            Problem::new(what, "it is registered without a part that does it", "report it")
-        })
-    }
+fn nobody(call: &Call) -> Problem {
+    let what = format!("nobody carries out `{}`", call.name());
+    Problem::new(what, "it is registered without a part that does it", "add it with `Engine::add`")
 }
 
 fn job(
@@ -176,6 +188,45 @@ impl WorkingCopy for Given {
 
 fn item(path: &str, what: What) -> io::Result<Item> {
     Ok(Item { path: CString::new(path)?, what })
+}
+
+/// What the run is given, and whether it sees more than that.
+fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
+    let mut given = Vec::new();
+    let text = |role, name: &str, text: &str| {
+        Product::new(role, name, artifacts::Content::Bytes(text.as_bytes().to_vec()))
+    };
+    let (program, script) = match &plan.program {
+        Program::Command(words) => {
+            let name = words.first().map(Path::new).and_then(Path::file_name);
+            (name.unwrap_or_default().to_string_lossy().into_owned(), None)
+        }
+        Program::Script { name, .. } => (name.to_string_lossy().into_owned(), Some(name)),
+        Program::Code { language, code } => {
+            let name = language.parse().map_or("code", |language: Language| language.main_file());
+            given.push(text(Role::Script, name, code));
+            (name.to_owned(), None)
+        }
+    };
+    // What nobody named does not get to the run, whoever handed it over.
+    let is_named = |file: &&attached::Attachment| {
+        plan.attached.iter().any(|wanted| wanted.name == *file.name())
+    };
+    given.extend(attached.files.iter().filter(is_named).filter_map(|file| {
+        file.product(if Some(file.name()) == script { Role::Script } else { Role::Input })
+    }));
+    given.extend(plan.files.iter().map(|(name, content)| text(Role::Input, name, content)));
+    let stdin = format!("{program}:stdin");
+    match (&plan.stdin, &attached.stdin) {
+        (Source::Text(content), _) => given.push(text(Role::Input, &stdin, content)),
+        (Source::Attached(_), Some(attached::Input::Content(content))) => {
+            let product = content.product(Role::Input);
+            given.extend(product.map(|product| Product { name: stdin, ..product }));
+        }
+        _ => {}
+    }
+    let sees_more = plan.working_copy || plan.stdin == Source::Live;
+    Provenance { program, given, sight: if sees_more { Sight::More } else { Sight::Given } }
 }
 
 /// The command, with the file that it needs among the inputs.

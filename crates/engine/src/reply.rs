@@ -1,5 +1,6 @@
 //! What becomes of a call, as its caller hears it.
 
+use hotcell_ledger::{Artifact, ArtifactId, Role};
 use hotcell_policy::Account;
 use hotcell_request::{CallError, Fault, ToolError};
 use hotcell_sandbox::{Refusal, cause, lang};
@@ -24,13 +25,37 @@ pub struct Reply {
     /// It was there already.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// What it made, and what it was given, as the ledger has it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Registered>,
     /// What became of the run, where there was one. Its value says the same in the tool's own words.
     #[serde(skip)]
     pub run: Option<Box<Outcome>>,
 }
 
+/// Something that the ledger has.
+#[derive(Debug, Clone, Serialize)]
+pub struct Registered {
+    pub id: ArtifactId,
+    pub name: String,
+    pub role: Role,
+    pub bytes: u64,
+}
+
+impl From<&Artifact> for Registered {
+    fn from(artifact: &Artifact) -> Registered {
+        Registered {
+            id: artifact.id,
+            name: artifact.name.to_string(),
+            role: artifact.role,
+            bytes: artifact.blob.size,
+        }
+    }
+}
+
 /// What, why, fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{what}: {why}")]
 pub struct Problem {
     pub kind: ProblemKind,
     /// Where in the request, as a JSON pointer.
@@ -163,6 +188,7 @@ impl Reply {
             problems: Vec::new(),
             rules: Vec::new(),
             cached: false,
+            artifacts: Vec::new(),
             run: None,
         }
     }

@@ -8,6 +8,7 @@ use hotcell_request::{Call, canonical};
 use hotcell_types::{Decision, Status};
 use serde_json::Value;
 
+use crate::artifacts::Origin;
 use crate::path::Done;
 
 /// What all events of one call have in common.
@@ -29,6 +30,12 @@ impl<'a> Story<'a> {
 
     pub(crate) fn rules(&self) -> Vec<String> {
         self.rules.clone()
+    }
+
+    /// Where what it made comes from.
+    pub(crate) fn origin(&self) -> Origin {
+        let (call, caller) = (self.call.id(), self.call.caller().clone());
+        Origin { call, caller, tool: Some(tool_of(self.call)), time: self.facts.now }
     }
 
     pub(crate) fn begun(&self) -> Instant {

@@ -109,7 +109,8 @@ fn code_runs_in_a_sandbox_between_its_intent_and_its_outcome() {
     let reply = world.call("code_execute", arguments);
     assert_eq!(reply.status, Status::Failure, "{reply:?}");
     assert!(reply.value.as_ref().unwrap().to_string().contains("42"), "{reply:?}");
-    assert_eq!(world.kinds_of(&reply), [Kind::Intent, Kind::Outcome]);
+    let artifact = Kind::ArtifactAdded;
+    assert_eq!(world.kinds_of(&reply), [Kind::Intent, artifact, artifact, Kind::Outcome]);
     let Answer::Verified(verdict) = world.engine.ask(&caller(), Ask::Verify) else { panic!() };
     assert!(verdict.fault.is_none(), "{verdict:?}");
 }
@@ -143,7 +144,9 @@ fn what_a_run_changed_is_applied_as_a_whole() {
     assert_eq!(reply.status, Status::Success, "{reply:?}");
     assert_eq!(world.read("d/n").as_deref(), Some("new\n"));
     assert_eq!(world.read("a.txt").as_deref(), Some("one\ntwo\nmore\n"));
-    assert_eq!(world.kinds_of(&reply), [Kind::Intent, Kind::Outcome]);
+    let artifact = Kind::ArtifactAdded;
+    let expected = [Kind::Intent, artifact, artifact, artifact, Kind::Outcome];
+    assert_eq!(world.kinds_of(&reply), expected, "two files and what it printed");
     let reply = world.shell("rm -r d a.txt; exit 3");
     assert_eq!(reply.status, Status::Failure, "{reply:?}");
     assert_eq!((world.read("d/n"), world.read("a.txt")), (None, None));
@@ -230,4 +233,161 @@ fn a_word_that_is_text_is_not_taken_as_bytes() {
     assert_eq!(reply.status, Status::Invalid, "{reply:?}");
     let reply = world.call("run", json!({"command": ["echo", {"bytes": [255]}]}));
     assert_eq!(reply.run.unwrap().stdout.bytes, b"\xff\n");
+}
+
+mod own {
+    //! Tools of whoever embeds the engine.
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use hotcell_request::{Cache, Rate, Retry, ToolError, TypedTool, tool};
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Nothing {}
+
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "what it counts is its calls")]
+    struct Path {
+        #[schemars(extend("x-hotcell" = "path"))]
+        path: String,
+    }
+
+    static TRIED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Fails twice, and then does not.
+    #[tool(name = "own.moody", version = "1.0.0", effects(read))]
+    fn moody(_: Nothing) -> Result<usize, ToolError> {
+        match TRIED.fetch_add(1, Ordering::SeqCst) {
+            tried @ 0..2 => Err(ToolError::new("not now", format!("try {tried}"), "try again")),
+            tried => Ok(tried),
+        }
+    }
+
+    #[test]
+    fn a_read_is_tried_again_as_its_tool_says() {
+        let world = World::new();
+        let mut described = MoodyTool.tool().unwrap();
+        described.retry = Some(Retry { attempts: 3, wait: "1ms".parse().unwrap() });
+        world.engine.add(described, MoodyTool).unwrap();
+        let reply = world.call("own.moody", json!({}));
+        assert_eq!(
+            (reply.status, reply.value.clone()),
+            (Status::Success, Some(json!(2))),
+            "{reply:?}"
+        );
+        world.engine.record().unwrap().checkpoint().unwrap();
+        assert_eq!(world.kinds_of(&reply), [Kind::Called], "one call, however often it was tried");
+    }
+
+    static COUNTED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Counts its calls.
+    #[tool(name = "own.count", version = "1.0.0", effects(read))]
+    fn count(_: Path) -> Result<usize, ToolError> {
+        Ok(COUNTED.fetch_add(1, Ordering::SeqCst))
+    }
+
+    #[test]
+    fn a_kept_result_is_good_while_its_inputs_are_what_they_were() {
+        let world = World::new();
+        let mut described = CountTool.tool().unwrap();
+        let inputs = vec!["path".into()];
+        described.cache = Cache::Keep { span: "1h".parse().unwrap(), inputs };
+        world.engine.add(described, CountTool).unwrap();
+        let count = || {
+            let reply = world.call("own.count", json!({"path": "a.txt"}));
+            (reply.value.unwrap().as_u64().unwrap(), reply.cached)
+        };
+        let (first, _) = count();
+        assert_eq!(count(), (first, true));
+        std::fs::write(world.tree().join("a.txt"), "changed").unwrap();
+        assert_eq!(count(), (first + 1, false));
+        std::fs::remove_file(world.tree().join("a.txt")).unwrap();
+        assert_eq!(count(), (first + 2, false));
+        assert_eq!(count(), (first + 2, true));
+        std::fs::write(world.tree().join("a.txt"), "changed").unwrap();
+        assert_eq!(count(), (first + 1, true));
+        let other = Caller { tenant: "other".parse().unwrap(), ..caller() };
+        let arguments = Arguments::Value(json!({"path": "a.txt"}));
+        let request = Request::new("own.count".parse().unwrap(), arguments);
+        let Answer::Called(reply) = world.engine.ask(&other, Ask::Call(Box::new(request))) else {
+            panic!()
+        };
+        assert!(!reply.cached, "another tenant's results are nobody else's");
+    }
+
+    /// Says hello.
+    #[tool(name = "own.hello", version = "1.0.0", effects(pure))]
+    fn hello(_: Nothing) -> Result<&'static str, ToolError> {
+        Ok("hello")
+    }
+
+    #[test]
+    fn calls_beyond_the_rate_are_told_when_to_come_back() {
+        let world = World::new();
+        let mut described = HelloTool.tool().unwrap();
+        described.rate = Some(Rate { count: 2.try_into().unwrap(), per: "1h".parse().unwrap() });
+        world.engine.add(described, HelloTool).unwrap();
+        let statuses: Vec<_> =
+            (0..3).map(|_| world.call("own.hello", json!({})).status.name()).collect();
+        assert_eq!(statuses, ["success", "success", "error"]);
+    }
+
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+    /// Is somewhere for a while, and says how many were there.
+    #[tool(name = "own.crowd", version = "1.0.0", effects(read))]
+    fn crowd(_: Nothing) -> Result<usize, ToolError> {
+        let inside = INSIDE.fetch_add(1, Ordering::SeqCst) + 1;
+        std::thread::sleep(Duration::from_millis(5));
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        Ok(inside)
+    }
+
+    #[test]
+    fn no_more_calls_of_a_tool_at_one_time_than_it_allows() {
+        let world = World::new();
+        let mut described = CrowdTool.tool().unwrap();
+        described.concurrency = Some(2.try_into().unwrap());
+        world.engine.add(described, CrowdTool).unwrap();
+        let request =
+            || Request::new("own.crowd".parse().unwrap(), Arguments::Value(json!({}))).into();
+        let steps = (0..12).map(|_| request()).collect();
+        let Answer::Batch(replies) = world.engine.ask(&caller(), Ask::Batch(steps)) else {
+            panic!()
+        };
+        let inside = replies.iter().map(|reply| reply.value.as_ref().unwrap().as_u64().unwrap());
+        assert_eq!(inside.max(), Some(2));
+    }
+
+    /// Gives back what its schema forbids, or panics.
+    #[tool(name = "own.broken", version = "1.0.0", effects(pure))]
+    fn broken(input: Broken) -> Result<Value, ToolError> {
+        assert!(!input.panics, "as it was asked to");
+        Ok(json!("not a number"))
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Broken {
+        panics: bool,
+    }
+
+    #[test]
+    fn a_broken_tool_costs_one_call() {
+        let world = World::new();
+        let mut described = BrokenTool.tool().unwrap();
+        described.output = json!({"type": "number"});
+        world.engine.add(described, BrokenTool).unwrap();
+        let reply = world.call("own.broken", json!({"panics": false}));
+        assert_eq!((reply.status, &reply.value), (Status::Invalid, &None), "{reply:?}");
+        let reply = world.call("own.broken", json!({"panics": true}));
+        assert_eq!(reply.status, Status::Error, "{reply:?}");
+        assert!(!reply.problems[0].why.contains("as it was asked"), "{reply:?}");
+        assert_eq!(world.call("add", json!({"a": 1, "b": 2})).status, Status::Success);
+    }
 }

@@ -4,14 +4,15 @@
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek};
 
+use rusqlite::{Connection, OptionalExtension};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Blob, Digest};
 use crate::dir;
-use crate::error::{Damage, StoreError};
-use crate::store::{MAX_BLOB, Store, halves};
+use crate::error::{Damage, Error, StoreError};
+use crate::store::{MAX_BLOB, MAX_SMALL, Store, halves};
 
 /// How much is read, checked and held in memory at once.
 const CHUNK: u64 = 4 * 1024 * 1024;
@@ -23,16 +24,26 @@ pub const MAX_RANGE: u64 = 16 * 1024 * 1024;
 /// with what it was then.
 #[derive(Debug)]
 pub struct Content {
-    file: File,
+    /// `None` if all of it is in memory.
+    file: Option<File>,
     blob: Blob,
     chunks: std::vec::IntoIter<Digest>,
     chunk: io::Cursor<Vec<u8>>,
 }
 
+/// Where a content is.
+enum Found {
+    Ledger(Vec<u8>),
+    File(File),
+}
+
 impl Store {
     /// Opens a content. It is hashed as a whole before this returns.
-    pub fn content(&self, blob: &Blob) -> Result<Content, StoreError> {
-        let mut file = self.open_right(blob)?;
+    pub fn content(&self, conn: &Connection, blob: &Blob) -> Result<Content, Error> {
+        let mut file = match self.find_right(conn, blob)? {
+            Found::File(file) => file,
+            Found::Ledger(bytes) => return Ok(Content::of(*blob, bytes)),
+        };
         let mut chunks = Vec::new();
         let mut last = Vec::new();
         check(&mut file, blob, |_, chunk| {
@@ -40,45 +51,61 @@ impl Store {
             std::mem::swap(&mut last, chunk);
         })?;
         if chunks.len() <= 1 {
-            chunks.clear();
-        } else {
-            last = Vec::new();
-            file.rewind().map_err(StoreError::io("read an artifact"))?;
+            return Ok(Content::of(*blob, last));
         }
-        let chunk = io::Cursor::new(last);
-        Ok(Content { file, blob: *blob, chunks: chunks.into_iter(), chunk })
+        file.rewind().map_err(StoreError::io("read an artifact"))?;
+        let (file, chunks) = (Some(file), chunks.into_iter());
+        Ok(Content { file, chunks, ..Content::of(*blob, Vec::new()) })
     }
 
     /// Part of a content: what there is from `from` on, at most `length` bytes and at most [`MAX_RANGE`].
     /// It is taken from the bytes that were hashed as a whole.
-    pub fn range(&self, blob: &Blob, from: u64, length: u64) -> Result<Vec<u8>, StoreError> {
-        let mut file = self.open_right(blob)?;
+    pub fn range(
+        &self,
+        conn: &Connection,
+        blob: &Blob,
+        from: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, Error> {
         let mut range = Vec::new();
         let until = from.saturating_add(length.min(MAX_RANGE));
-        check(&mut file, blob, |offset, chunk| {
+        let mut take = |offset: u64, chunk: &mut Vec<u8>| {
             let begin = from.saturating_sub(offset).min(chunk.len() as u64) as usize;
             let end = until.saturating_sub(offset).min(chunk.len() as u64) as usize;
             range.extend_from_slice(chunk.get(begin..end).unwrap_or_default());
-        })?;
+        };
+        match self.find_right(conn, blob)? {
+            Found::Ledger(mut bytes) => take(0, &mut bytes),
+            Found::File(mut file) => check(&mut file, blob, take)?,
+        }
         Ok(range)
     }
 
     /// What really is under the name of a content.
-    pub(crate) fn found(&self, digest: &Digest) -> Result<Blob, StoreError> {
+    pub(crate) fn found(&self, conn: &Connection, digest: &Digest) -> Result<Blob, Error> {
+        if let Some(bytes) = small(conn, digest)? {
+            return Ok(Blob::of(&bytes));
+        }
         let (mut file, size) = self.open_plain(digest)?;
         if size > MAX_BLOB {
-            return Err(StoreError::Tampered { digest: *digest, damage: Damage::Size(size) });
+            let damage = Damage::Size(size);
+            return Err(StoreError::Tampered { digest: *digest, damage }.into());
         }
-        hash(&mut file, &mut |_, _| {})
+        Ok(hash(&mut file, &mut |_, _| {})?)
     }
 
-    fn open_right(&self, blob: &Blob) -> Result<File, StoreError> {
+    /// What has the right size, and if it is in memory, also the right digest.
+    fn find_right(&self, conn: &Connection, blob: &Blob) -> Result<Found, Error> {
+        if let Some(bytes) = small(conn, &blob.digest)? {
+            compare(&Blob::of(&bytes), blob)?;
+            return Ok(Found::Ledger(bytes));
+        }
         let (file, size) = self.open_plain(&blob.digest)?;
         if size != blob.size || size > MAX_BLOB {
             let damage = Damage::Size(size);
-            return Err(StoreError::Tampered { digest: blob.digest, damage });
+            return Err(StoreError::Tampered { digest: blob.digest, damage }.into());
         }
-        Ok(file)
+        Ok(Found::File(file))
     }
 
     fn open_plain(&self, digest: &Digest) -> Result<(File, u64), StoreError> {
@@ -97,14 +124,36 @@ impl Store {
     }
 }
 
+/// What the ledger itself has under the name of a content.
+fn small(conn: &Connection, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
+    // Whatever somebody has put there, no more than that is read.
+    let sql = "SELECT length(bytes), CASE WHEN length(bytes) <= ?2 THEN bytes END
+               FROM artifact_content WHERE digest = ?1";
+    let mut statement = conn.prepare_cached(sql)?;
+    let found: Option<(i64, Option<Vec<u8>>)> = statement
+        .query_row((digest, MAX_SMALL as i64), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    match found {
+        Some((length, None)) => {
+            let damage = Damage::Size(length.unsigned_abs());
+            Err(StoreError::Tampered { digest: *digest, damage }.into())
+        }
+        Some((_, bytes)) => Ok(bytes),
+        None => Ok(None),
+    }
+}
+
 /// Shows each chunk with its offset, and fails unless all of them together are the content.
 fn check(
     file: &mut File,
     blob: &Blob,
     mut each: impl FnMut(u64, &mut Vec<u8>),
 ) -> Result<(), StoreError> {
-    let found = hash(file, &mut each)?;
-    match found {
+    compare(&hash(file, &mut each)?, blob)
+}
+
+fn compare(found: &Blob, blob: &Blob) -> Result<(), StoreError> {
+    match *found {
         found if found == *blob => Ok(()),
         Blob { size, .. } if size != blob.size => Err(Damage::Size(size)),
         Blob { digest, .. } => Err(Damage::Content(digest)),
@@ -138,10 +187,16 @@ impl Content {
         self.blob.size
     }
 
+    fn of(blob: Blob, bytes: Vec<u8>) -> Content {
+        let chunk = io::Cursor::new(bytes);
+        Content { file: None, blob, chunks: Vec::new().into_iter(), chunk }
+    }
+
     fn refill(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
         let Some(expected) = self.chunks.next() else { return Ok(()) };
         let chunk = self.chunk.get_mut();
-        next_chunk(&mut self.file, chunk)?;
+        next_chunk(file, chunk)?;
         let found = Digest::of(chunk);
         self.chunk.set_position(0);
         if found == expected {

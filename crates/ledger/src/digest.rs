@@ -23,6 +23,12 @@ pub struct Blob {
 #[error("a digest has 64 digits and letters from a to f")]
 pub struct BadDigest;
 
+impl Blob {
+    pub fn of(bytes: &[u8]) -> Blob {
+        Blob { digest: Digest::of(bytes), size: bytes.len() as u64 }
+    }
+}
+
 impl Digest {
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())

@@ -71,7 +71,7 @@ pub fn export(
         page.after = Some(last.id);
         for artifact in &artifacts {
             let Some(details) = query::get(conn, &filter.tenant, artifact.id)? else { continue };
-            exported.one(store, &dir, &details, &mut lines)?;
+            exported.one(conn, store, &dir, &details, &mut lines)?;
         }
         if exported.files + exported.refused >= MAX_EXPORT {
             exported.is_cut = true;
@@ -87,6 +87,7 @@ pub fn export(
 impl Exported {
     fn one(
         &mut self,
+        conn: &Connection,
         store: &Store,
         dir: &OwnedFd,
         details: &Details,
@@ -94,7 +95,7 @@ impl Exported {
     ) -> Result<(), Error> {
         let Details { artifact, edges, tags, verdicts } = details;
         let name = file_name(self.files + self.refused + 1, artifact.name.as_str());
-        let refused = match write_file(store, &artifact.blob, dir, &name) {
+        let refused = match write_file(conn, store, &artifact.blob, dir, &name) {
             Ok(()) => None,
             Err(Error::Store(error @ (StoreError::Missing(_) | StoreError::Tampered { .. }))) => {
                 Some(error.to_string())
@@ -125,8 +126,14 @@ fn open_empty(target: &Path) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-fn write_file(store: &Store, blob: &Blob, dir: &OwnedFd, name: &str) -> Result<(), Error> {
-    let mut content = store.content(blob)?;
+fn write_file(
+    conn: &Connection,
+    store: &Store,
+    blob: &Blob,
+    dir: &OwnedFd,
+    name: &str,
+) -> Result<(), Error> {
+    let mut content = store.content(conn, blob)?;
     let mut partial = Partial::create(dir, Mode::RUSR | Mode::WUSR).map_err(Error::Export)?;
     let copied = io::copy(&mut content, &mut partial.file);
     copied.map_err(|error| match error.downcast() {

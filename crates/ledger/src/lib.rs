@@ -1,8 +1,9 @@
 //! What runs made and used, kept so that it can be proven.
 //!
 //! A [`Store`] has the contents, each under its own digest. The ledger, some tables of SQLite, has the
-//! rows about them: name, version, owner, what they came from, tags and verdicts. Every row that is added
-//! comes with a [`Statement`] for the chain, and [`verify`] compares all three.
+//! rows about them (name, version, owner, what they came from, tags and verdicts) and those contents that
+//! are small. Every row that is added comes with a [`Statement`] for the chain, and [`verify`] compares
+//! all three.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,13 +34,16 @@
 //! drop(stored); // now that a row refers to it
 //!
 //! let mut text = String::new();
-//! std::io::Read::read_to_string(&mut store.content(&artifact.blob)?, &mut text)?;
+//! std::io::Read::read_to_string(&mut store.content(&conn, &artifact.blob)?, &mut text)?;
 //! assert_eq!(text, "a,1\n");
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! Nothing here parses or executes a content, and no name of an artifact ever becomes a path.
+
+/// What rows are read from, and added in.
+pub use rusqlite::{Connection, Transaction};
 
 mod content;
 mod digest;
@@ -66,18 +70,18 @@ pub use export::{Exported, MANIFEST, MAX_EXPORT, export};
 pub use line::{ArtifactName, BadLine, Line, Note, Search, Source, Tag, ToolName};
 pub use lineage::{Lineage, Link, MAX_LINKS, lineage};
 pub use query::{
-    Details, Filter, MAX_PAGE, Named, Page, Usage, get, is_referenced, list, search, usage,
+    Details, Filter, MAX_PAGE, Named, Page, Usage, find, get, is_referenced, list, search, usage,
     versions,
 };
-pub use rows::{Artifact, ArtifactId, Edge, RowId, Tagging, Target, Verdict};
-pub use schema::migrate;
+pub use rows::{Artifact, ArtifactId, BadRow, Edge, RowId, Tagging, Target, Verdict};
+pub use schema::{is_current, migrate};
 pub use statement::Statement;
-pub use store::{Hold, MAX_BLOB, Store, Stored};
+pub use store::{Hold, MAX_BLOB, MAX_SMALL, Store, Stored};
 pub use sweep::Swept;
 pub use verify::{
     Counts, Fault, Table, Verified, verify, verify_contents, verify_row, verify_rows,
 };
 pub use words::{Aspect, Media, Relation, Role, Ruling, Type, UnknownWord};
 pub use write::{
-    By, MAX_CHANGES, MAX_EDGES, MAX_TAGS, NewArtifact, add, judge, rollback, tag, untag,
+    By, MAX_CHANGES, MAX_EDGES, MAX_TAGS, NewArtifact, add, add_unkept, judge, rollback, tag, untag,
 };

@@ -146,12 +146,12 @@ pub fn get(conn: &Connection, tenant: &Name, id: ArtifactId) -> Result<Option<De
     Ok(Some(Details { artifact, edges, tags, verdicts }))
 }
 
-/// Artifacts in which every word of the text is found: in the name, a tag, the tool or the media type.
-/// The best come first, and of equals those that were registered last. Capital and small letters of
-/// ASCII are the same.
+/// Artifacts that the filter lets through and in which every word of the text is found: in the name, a
+/// tag, the tool or the media type. The best come first, and of equals those that were registered last.
+/// Capital and small letters of ASCII are the same.
 pub fn search(
     conn: &Connection,
-    tenant: &Name,
+    filter: &Filter,
     words: &Search,
     limit: usize,
 ) -> Result<Vec<Artifact>, Error> {
@@ -162,16 +162,18 @@ pub fn search(
     }
     let scores: Vec<String> = (1..=terms.len()).map(score).collect();
     let each: Vec<String> = scores.iter().map(|score| format!("{score} > 0")).collect();
-    let (tenant_at, limit_at) = (terms.len() + 1, terms.len() + 2);
+    let mut question = Question::of(&filter.tenant);
+    question.narrow(filter);
+    // What has no number of its own comes after those that have.
     let sql = format!(
-        "SELECT {} FROM artifact WHERE tenant = ?{tenant_at} AND {}
-         ORDER BY {} DESC, seq DESC LIMIT ?{limit_at}",
+        "SELECT {} FROM artifact WHERE {} AND {} ORDER BY {} DESC, seq DESC LIMIT ?",
         Artifact::COLUMNS,
         each.join(" AND "),
+        question.sql,
         scores.join(" + "),
     );
     let mut values: Vec<Value> = terms.into_iter().map(Value::Text).collect();
-    values.push(text(tenant.as_str()));
+    values.append(&mut question.values);
     values.push(Value::Integer(Page::first(limit).limit()));
     all(conn, &sql, values)
 }
@@ -197,7 +199,8 @@ fn score(term: usize) -> String {
 pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
     let mut statement = conn.prepare_cached(
         "SELECT count(*), ifnull(sum(size), 0), ifnull(
-             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact WHERE tenant = ?1)), 0)
+             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact
+                               WHERE tenant = ?1 AND is_kept = 1)), 0)
          FROM artifact WHERE tenant = ?1",
     )?;
     let count = |row: &Row<'_>, at| row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
@@ -208,7 +211,8 @@ pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
 
 /// Whether any artifact of anybody has this content, for [`Store::sweep`](crate::Store::sweep).
 pub fn is_referenced(conn: &Connection, digest: &Digest) -> Result<bool, Error> {
-    Ok(conn.prepare_cached("SELECT 1 FROM artifact WHERE digest = ?1")?.exists([digest])?)
+    let sql = "SELECT 1 FROM artifact WHERE digest = ?1 AND is_kept = 1";
+    Ok(conn.prepare_cached(sql)?.exists([digest])?)
 }
 
 pub(crate) fn artifact(
@@ -219,6 +223,19 @@ pub(crate) fn artifact(
     let sql = format!("SELECT {} FROM artifact WHERE id = ?1 AND tenant = ?2", Artifact::COLUMNS);
     let mut statement = conn.prepare_cached(&sql)?;
     Ok(statement.query_row(params![id, tenant.as_str()], Artifact::from_row).optional()?)
+}
+
+/// A version of a name, or its newest.
+pub fn find(
+    conn: &Connection,
+    tenant: &Name,
+    name: &ArtifactName,
+    number: Option<u64>,
+) -> Result<Option<Artifact>, Error> {
+    match number {
+        Some(number) => version(conn, tenant, name, number),
+        None => Ok(versions(conn, tenant, name, Page::first(1))?.pop()),
+    }
 }
 
 pub(crate) fn version(

@@ -31,6 +31,8 @@ pub struct Artifact {
     pub version: u64,
     #[serde(flatten)]
     pub blob: Blob,
+    /// Whether the content was kept. What was too much has its digest and its size here all the same.
+    pub is_kept: bool,
     pub media: Media,
     #[serde(rename = "type")]
     pub kind: Type,
@@ -134,6 +136,26 @@ impl FromSql for ArtifactId {
     }
 }
 
+/// What is not the name of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a row is called `artifact ID`, `tag N` or `verdict N`")]
+pub struct BadRow;
+
+impl FromStr for RowId {
+    type Err = BadRow;
+
+    /// One spelling only.
+    fn from_str(text: &str) -> Result<RowId, BadRow> {
+        let row = match text.split_once(' ').ok_or(BadRow)? {
+            ("artifact", id) => RowId::Artifact(id.parse().map_err(|_| BadRow)?),
+            ("tag", seq) => RowId::Tagging(seq.parse().map_err(|_| BadRow)?),
+            ("verdict", seq) => RowId::Verdict(seq.parse().map_err(|_| BadRow)?),
+            _ => return Err(BadRow),
+        };
+        if row.to_string() == text { Ok(row) } else { Err(BadRow) }
+    }
+}
+
 impl fmt::Display for RowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -166,6 +188,14 @@ pub(crate) fn unreadable(column: usize, why: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, why.into())
 }
 
+fn yes_or_no(row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
+    match row.get(column)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
+    }
+}
+
 /// A number that is never negative.
 struct Count(u64);
 
@@ -179,7 +209,8 @@ impl FromSql for Count {
 impl Artifact {
     pub(crate) const COLUMNS: &str = "artifact.seq, artifact.id, artifact.tenant, \
         artifact.subject, artifact.name, artifact.version, artifact.digest, artifact.size, \
-        artifact.media, artifact.type, artifact.role, artifact.created, artifact.call, artifact.tool";
+        artifact.media, artifact.type, artifact.role, artifact.created, artifact.call, artifact.tool, \
+        artifact.is_kept";
 
     pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Artifact> {
         Ok(Artifact {
@@ -196,6 +227,7 @@ impl Artifact {
             created: row.get(11)?,
             call: row.get::<_, Id>(12)?.0,
             tool: row.get(13)?,
+            is_kept: yes_or_no(row, 14)?,
         })
     }
 }
@@ -228,11 +260,7 @@ impl Tagging {
             seq: row.get::<_, Count>(0)?.0,
             artifact: row.get(1)?,
             tag: row.get(2)?,
-            is_set: match row.get(3)? {
-                0 => false,
-                1 => true,
-                other => return Err(rusqlite::Error::IntegralValueOutOfRange(3, other)),
-            },
+            is_set: yes_or_no(row, 3)?,
             by: row.get::<_, Short>(4)?.0,
             time: row.get(5)?,
         })
@@ -252,5 +280,22 @@ impl Verdict {
             note: row.get(5)?,
             time: row.get(6)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_one_name() {
+        let id = ArtifactId(CallId::new(7, [1; 10]));
+        for row in [RowId::Artifact(id), RowId::Tagging(1), RowId::Verdict(u64::MAX)] {
+            assert_eq!(row.to_string().parse(), Ok(row));
+        }
+        for bad in ["", "artifact", "artifact x", "tag 01", "tag +1", "tag -1", "verdict 1 ", "x 1"]
+        {
+            assert_eq!(bad.parse::<RowId>(), Err(BadRow), "{bad}");
+        }
     }
 }

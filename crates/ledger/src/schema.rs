@@ -1,7 +1,7 @@
 //! The tables. Rows are only ever added: triggers refuse the rest, and [`verify`](crate::verify) finds
 //! what goes round them.
 
-use rusqlite::{OptionalExtension, Transaction};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::error::Error;
 
@@ -85,25 +85,81 @@ CREATE TRIGGER artifact_verdict_is_kept BEFORE DELETE ON artifact_verdict
     BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never removed'); END;
 CREATE TRIGGER artifact_verdict_is_fixed BEFORE UPDATE ON artifact_verdict
     BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never changed'); END;
+",
+"
+-- Small contents. Written with the first row that refers to them, so that there is none without a row.
+CREATE TABLE artifact_content (
+    digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+    bytes  BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER artifact_content_is_kept BEFORE DELETE ON artifact_content
+    WHEN EXISTS (SELECT 1 FROM artifact WHERE digest = OLD.digest)
+    BEGIN SELECT raise(ABORT, 'contents that rows refer to are never removed'); END;
+
+-- 0 if the content was too much to keep: the row has its digest and its size all the same.
+ALTER TABLE artifact ADD COLUMN is_kept INTEGER NOT NULL DEFAULT 1 CHECK (is_kept IN (0, 1));
 "];
+
+/// Where the steps lead to.
+const KNOWN: i64 = STEPS.len() as i64;
+
+/// Whether the tables are there and up to date. Refused if a newer hotcell has been here.
+pub fn is_current(conn: &Connection) -> Result<bool, Error> {
+    let is_there = "SELECT 1 FROM sqlite_schema WHERE name = 'artifact_schema'";
+    Ok(conn.prepare_cached(is_there)?.exists([])? && version(conn)? == KNOWN)
+}
+
+fn version(conn: &Connection) -> Result<i64, Error> {
+    let mut highest = conn.prepare_cached("SELECT max(version) FROM artifact_schema")?;
+    let found = highest.query_row([], |row| row.get(0)).optional()?.flatten().unwrap_or(0);
+    if found > KNOWN { Err(Error::Newer { found, known: KNOWN }) } else { Ok(found) }
+}
 
 /// Makes the tables, or brings them up to date. Refused if a newer hotcell has been here.
 pub fn migrate(tx: &Transaction<'_>) -> Result<(), Error> {
     tx.execute_batch(
         "CREATE TABLE IF NOT EXISTS artifact_schema (version INTEGER NOT NULL) STRICT",
     )?;
-    let found = tx
-        .query_row("SELECT max(version) FROM artifact_schema", [], |row| row.get(0))
-        .optional()?
-        .flatten()
-        .unwrap_or(0_i64);
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
-    if found > known {
-        return Err(Error::Newer { found, known });
-    }
+    let found = version(tx)?;
     for (version, step) in (1_i64..).zip(STEPS).filter(|(version, _)| *version > found) {
         tx.execute_batch(step)?;
         tx.execute("INSERT INTO artifact_schema (version) VALUES (?1)", [version])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Filter, Page, list};
+
+    /// Rows of an older hotcell stay what they were.
+    #[test]
+    fn every_step_can_be_the_last_one_so_far() {
+        for taken in 0..=STEPS.len() {
+            let mut conn = Connection::open_in_memory().unwrap();
+            let tx = conn.transaction().unwrap();
+            for (version, step) in (1_i64..).zip(&STEPS[..taken]) {
+                tx.execute_batch(step).unwrap();
+                tx.execute_batch(
+                    "CREATE TABLE IF NOT EXISTS artifact_schema (version INTEGER) STRICT",
+                )
+                .unwrap();
+                tx.execute("INSERT INTO artifact_schema VALUES (?1)", [version]).unwrap();
+            }
+            let row = "INSERT INTO artifact (seq, id, tenant, subject, name, version, digest, size,
+                    media, type, role, created, call)
+                VALUES (1, zeroblob(16), 'local', 'a', 'a', 1, zeroblob(32), 3, 'text/plain', 'data',
+                    'file', 0, zeroblob(16))";
+            assert_eq!(tx.execute_batch(row).is_ok(), taken > 0);
+            assert_eq!(is_current(&tx).unwrap(), taken == STEPS.len());
+            migrate(&tx).unwrap();
+            migrate(&tx).unwrap();
+            assert!(is_current(&tx).unwrap());
+            let rows = list(&tx, &Filter::of(hotcell_types::Name::LOCAL), Page::first(9)).unwrap();
+            assert!(rows.len() == usize::from(taken > 0) && rows.iter().all(|row| row.is_kept));
+            tx.execute("INSERT INTO artifact_schema VALUES (?1)", [KNOWN + 1]).unwrap();
+            assert!(is_current(&tx).is_err() && migrate(&tx).is_err());
+        }
+    }
 }

@@ -26,7 +26,10 @@ impl Statement {
 
     /// About an artifact, with what it came from.
     pub fn of_artifact(artifact: &Artifact, edges: &[Edge]) -> Statement {
-        let mut fields = Fields::begin("hotcell artifact 1\n");
+        let mut fields = Fields::begin(match artifact.is_kept {
+            true => "hotcell artifact 1\n",
+            false => "hotcell artifact not kept 1\n",
+        });
         fields.number(artifact.seq);
         fields.bytes(&artifact.id.0.to_bytes());
         fields.text(artifact.tenant.as_str());

@@ -1,5 +1,6 @@
-//! Contents by their digest, in a directory: `ab/cdef…`, read-only, each written beside, synced and
-//! renamed, so that a name is there with its whole content or not at all.
+//! Contents by their digest. Small ones go into the ledger with the row that refers to them, and cost no
+//! sync of their own. The others are in a directory: `ab/cdef…`, read-only, each written beside, synced
+//! and renamed, so that a name is there with its whole content or not at all.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -21,6 +22,8 @@ use crate::words::Media;
 
 /// Largest content, whatever a caller allows.
 pub const MAX_BLOB: u64 = 64 * 1024 * 1024 * 1024;
+/// Largest content that is kept in the ledger itself.
+pub const MAX_SMALL: u64 = 64 * 1024;
 /// How long to wait for others who use the store, and how often to look.
 const LOCKED_FOR: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -43,14 +46,22 @@ pub struct Hold {
     lock: Arc<Lock>,
 }
 
-/// A content that is on disk. It has a share of its [`Hold`]: keep it until the row that refers to it is
-/// committed, and the content cannot be swept before.
+/// A content that can be referred to: a large one is on disk, and a small one comes along with its row.
+/// Keep it until that row is committed, and the content cannot be swept before.
 #[derive(Debug, Clone)]
 pub struct Stored {
     blob: Blob,
     media: Media,
-    #[expect(dead_code, reason = "keeps the content from being swept")]
-    lock: Arc<Lock>,
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Ledger(Arc<[u8]>),
+    File {
+        #[expect(dead_code, reason = "keeps the content from being swept")]
+        lock: Arc<Lock>,
+    },
 }
 
 /// Whoever has one has locked the store; the kernel ends it with its last descriptor.
@@ -61,6 +72,23 @@ pub(crate) struct Lock {
 }
 
 impl Stored {
+    /// A content of at most [`MAX_SMALL`] bytes, which needs no store; others come back.
+    pub fn small(bytes: Vec<u8>) -> Result<Stored, Vec<u8>> {
+        if bytes.len() as u64 > MAX_SMALL {
+            return Err(bytes);
+        }
+        let blob = Blob::of(&bytes);
+        Ok(Stored { blob, media: Media::guess(&bytes), place: Place::Ledger(bytes.into()) })
+    }
+
+    /// What is to be written with the row.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Ledger(bytes) => Some(bytes),
+            Place::File { .. } => None,
+        }
+    }
+
     pub fn blob(&self) -> Blob {
         self.blob
     }
@@ -136,14 +164,27 @@ impl Store {
 }
 
 impl Hold {
-    /// Stores a content of at most `most` bytes. When this returns, it is on stable storage; when it
-    /// fails, nothing half-written is left.
-    pub fn put(&self, source: impl Read, most: u64) -> Result<Stored, StoreError> {
+    /// Stores a content of at most `most` bytes. When this returns, it is on stable storage, unless it is
+    /// small; when it fails, nothing half-written is left.
+    pub fn put(&self, mut source: impl Read, most: u64) -> Result<Stored, StoreError> {
+        let most = most.min(MAX_BLOB);
+        let mut begin = Vec::new();
+        source.by_ref().take(MAX_SMALL + 1).read_to_end(&mut begin).map_err(StoreError::Source)?;
+        if begin.len() as u64 > most {
+            return Err(StoreError::TooLarge { most });
+        }
+        match Stored::small(begin) {
+            Ok(small) => Ok(small),
+            Err(begin) => self.put_file(begin.chain(source), most),
+        }
+    }
+
+    fn put_file(&self, source: impl Read, most: u64) -> Result<Stored, StoreError> {
         let writing = StoreError::io("write an artifact");
         let mut partial = Partial::create(&self.store.dir, Mode::RUSR).map_err(writing)?;
-        let (blob, media) = copy(source, &mut partial.file, most.min(MAX_BLOB))?;
+        let (blob, media) = copy(source, &mut partial.file, most)?;
         self.store.place(partial, &blob).map_err(StoreError::io("store an artifact"))?;
-        Ok(Stored { blob, media, lock: Arc::clone(&self.lock) })
+        Ok(Stored { blob, media, place: Place::File { lock: Arc::clone(&self.lock) } })
     }
 }
 

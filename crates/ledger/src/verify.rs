@@ -50,6 +50,11 @@ pub enum Fault {
     Changed(RowId),
     #[error("{0} is not in the record")]
     Unstated(RowId),
+    /// For whoever can go through the record and find it.
+    #[error("{0} is in the record, and not here")]
+    Absent(RowId),
+    #[error("the record speaks twice of {0}")]
+    Twice(RowId),
     #[error("row {seq} of the {table}s cannot be understood")]
     Unreadable { table: Table, seq: i64 },
     #[error("rows {first} to {last} of the {table}s are gone")]
@@ -231,6 +236,10 @@ pub fn verify_contents(
             verified.unreferenced += u64::from(!is_referenced(conn, &digest?)?);
         }
     }
+    let sql = "SELECT count(*) FROM artifact_content
+               WHERE digest NOT IN (SELECT digest FROM artifact WHERE is_kept = 1)";
+    let unreferenced: i64 = conn.query_row(sql, [], |row| row.get(0))?;
+    verified.unreferenced += unreferenced.unsigned_abs();
     Ok(verified)
 }
 
@@ -240,7 +249,7 @@ fn contents_after(conn: &Connection, last: Option<Blob>) -> Result<Vec<Blob>, Er
     let size = last.map_or(-1, |last| last.size as i64);
     let mut statement = conn.prepare_cached(
         "SELECT DISTINCT digest, size FROM artifact
-         WHERE (digest, size) > (?1, ?2) AND length(digest) = 32 AND size >= 0
+         WHERE (digest, size) > (?1, ?2) AND length(digest) = 32 AND size >= 0 AND is_kept = 1
          ORDER BY digest, size LIMIT ?3",
     )?;
     let blobs = statement.query_map(params![digest, size, PAGE], |row| {
@@ -252,15 +261,17 @@ fn contents_after(conn: &Connection, last: Option<Blob>) -> Result<Vec<Blob>, Er
 
 fn fault(conn: &Connection, store: &Store, blob: &Blob) -> Result<Option<Fault>, Error> {
     let digest = blob.digest;
-    let found = match store.found(&digest) {
+    let found = match store.found(conn, &digest) {
         Ok(found) if found == *blob => return Ok(None),
         Ok(found) => found,
-        Err(StoreError::Missing(_)) => return Ok(Some(Fault::Missing(digest))),
-        Err(StoreError::Tampered { damage: Damage::Size(found), .. }) => {
+        Err(Error::Store(StoreError::Missing(_))) => return Ok(Some(Fault::Missing(digest))),
+        Err(Error::Store(StoreError::Tampered { damage: Damage::Size(found), .. })) => {
             return Ok(Some(Fault::Size { digest, expected: blob.size, found }));
         }
-        Err(StoreError::Tampered { .. }) => return Ok(Some(Fault::NotPlain(digest))),
-        Err(error) => return Err(error.into()),
+        Err(Error::Store(StoreError::Tampered { .. })) => {
+            return Ok(Some(Fault::NotPlain(digest)));
+        }
+        Err(error) => return Err(error),
     };
     Ok(Some(if found.digest != digest && is_referenced(conn, &found.digest)? {
         Fault::Swapped { digest, with: found.digest }

@@ -47,7 +47,25 @@ pub fn add(
     content: &Stored,
     new: NewArtifact,
 ) -> Result<(Artifact, Statement), Error> {
-    insert(tx, content.blob(), content.media(), new)
+    if let Some(bytes) = content.bytes() {
+        // One that somebody has damaged is replaced.
+        tx.prepare_cached(
+            "INSERT INTO artifact_content (digest, bytes) VALUES (?1, ?2)
+             ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes
+             WHERE bytes IS NOT excluded.bytes",
+        )?
+        .execute(params![content.blob().digest, bytes])?;
+    }
+    insert(tx, content.blob(), content.media(), true, new)
+}
+
+/// Registers what was too much to keep: all that remains of it is its digest and its size.
+pub fn add_unkept(
+    tx: &Transaction<'_>,
+    content: Blob,
+    new: NewArtifact,
+) -> Result<(Artifact, Statement), Error> {
+    insert(tx, content, Media::Unknown, false, new)
 }
 
 /// Makes an old version of a name its newest, with an edge to the old one.
@@ -63,7 +81,7 @@ pub fn rollback(
     let edges = vec![Edge::new(Relation::DerivedFrom, Target::Artifact(old.id))];
     let (name, kind, role) = (old.name, old.kind, old.role);
     let new = NewArtifact { by, call, tool: None, name, kind, role, edges };
-    insert(tx, old.blob, old.media, new)
+    insert(tx, old.blob, old.media, old.is_kept, new)
 }
 
 /// Sets a tag; `None` if it is set.
@@ -121,6 +139,7 @@ fn insert(
     tx: &Transaction<'_>,
     blob: Blob,
     media: Media,
+    is_kept: bool,
     new: NewArtifact,
 ) -> Result<(Artifact, Statement), Error> {
     if new.edges.len() > MAX_EDGES {
@@ -135,6 +154,7 @@ fn insert(
         subject: by.subject,
         name,
         blob,
+        is_kept,
         media,
         kind,
         role,
@@ -158,8 +178,8 @@ fn insert(
 fn write_artifact(tx: &Transaction<'_>, artifact: &Artifact) -> Result<(), Error> {
     tx.prepare_cached(
         "INSERT INTO artifact (seq, id, tenant, subject, name, version, digest, size, media, type,
-                               role, created, call, tool)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                               role, created, call, tool, is_kept)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?
     .execute(params![
         signed(artifact.seq)?,
@@ -176,6 +196,7 @@ fn write_artifact(tx: &Transaction<'_>, artifact: &Artifact) -> Result<(), Error
         artifact.created,
         artifact.call.to_bytes(),
         artifact.tool,
+        artifact.is_kept,
     ])?;
     Ok(())
 }

@@ -22,6 +22,8 @@ pub enum AppendError {
     NotByItself(Kind),
     #[error("an event of kind `{0}` needs a call")]
     NoCall(Kind),
+    #[error("an event of kind `{0}` is about no row")]
+    NoRow(Kind),
     #[error("call {0} was begun before")]
     AlreadyBegun(CallId),
     #[error("call {0} is not open: it was finished before, or never begun")]

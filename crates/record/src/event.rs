@@ -71,6 +71,11 @@ impl Kind {
         }
     }
 
+    /// Whether it can be about a row of another table.
+    pub fn is_of_rows(self) -> bool {
+        matches!(self, Kind::ArtifactAdded | Kind::ArtifactChanged)
+    }
+
     /// Whether it closes an intent.
     pub fn is_end(self) -> bool {
         matches!(self, Kind::Outcome | Kind::Recovered)
@@ -107,6 +112,8 @@ pub struct Draft {
     pub status: Option<Status>,
     pub input: Option<Payload>,
     pub output: Option<Payload>,
+    /// The row of another table that this is about. It stands in place of an output.
+    pub stated: Option<Stated>,
     pub duration_ns: Option<u64>,
     pub sandbox: Option<String>,
     /// The idempotency key, or the request's id.
@@ -135,6 +142,7 @@ impl Draft {
             status: None,
             input: None,
             output: None,
+            stated: None,
             duration_ns: None,
             sandbox: None,
             request: None,
@@ -148,6 +156,45 @@ impl Draft {
 pub struct Payload {
     pub media: String,
     pub content: Vec<u8>,
+}
+
+/// A row of another table, and the digest of what it says. Both are recorded as they are: nothing in
+/// them may be secret. The row itself is kept elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stated {
+    /// In the words of whoever keeps it, at most [`MOST_ROW`] bytes.
+    pub row: String,
+    pub digest: Digest,
+    /// Of what was hashed, in bytes.
+    pub length: u64,
+}
+
+/// Longest name of a row.
+pub const MOST_ROW: usize = 128;
+/// What the media type of a summary begins with that is of a row.
+const ROW: &str = "row:";
+
+impl Stated {
+    pub(crate) fn summary(self) -> Summary {
+        let row = (0..=MOST_ROW).rev().find_map(|end| self.row.get(..end)).unwrap_or(&self.row);
+        let media = format!("{ROW}{row}");
+        Summary { digest: self.digest, length: self.length, head: None, media }
+    }
+}
+
+impl Event {
+    /// The row of another table that it is about.
+    pub fn stated(&self) -> Option<Stated> {
+        let summary = self.output.as_ref().filter(|_| self.kind.is_of_rows())?;
+        let row = summary.media.strip_prefix(ROW)?.to_owned();
+        Some(Stated { row, digest: summary.digest, length: summary.length })
+    }
+
+    /// What was summed up, and may be kept as a payload.
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &Summary> {
+        let output = self.output.iter().filter(|_| self.stated().is_none());
+        self.input.iter().chain(output)
+    }
 }
 
 /// A value that must not be recorded. Never shown.

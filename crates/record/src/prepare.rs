@@ -61,7 +61,7 @@ pub(crate) fn prepare(
         reason: draft.reason.map(|text| clean(text, MOST_REASON, redactor)),
         status: draft.status,
         input: sum_up(draft.input),
-        output: sum_up(draft.output),
+        output: draft.stated.map_or_else(|| sum_up(draft.output), |row| Some(row.summary())),
         // What SQLite can hold.
         duration_ns: draft.duration_ns.map(|span| span.min(i64::MAX as u64)),
         sandbox: name(draft.sandbox),

@@ -1,7 +1,7 @@
 //! Reading: always for one tenant, always hashed again, so that what was changed is never given out as
 //! what was recorded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use crate::db::{self, Access, OpenError, pragma};
 use crate::encode;
 use crate::error::ReadError;
-use crate::event::{Event, Kind, Summary};
+use crate::event::{Event, Kind, Stated, Summary};
 use crate::record::Record;
 use crate::row::{self, COLUMNS};
 use crate::verify::{From, Verdict, verify_connection};
@@ -20,6 +20,8 @@ use crate::verify::{From, Verdict, verify_connection};
 pub const MOST_PAGE: usize = 1000;
 /// Connections that are kept for the next reader.
 const KEPT: usize = 4;
+/// How long a lock is waited for.
+const BUSY: Duration = Duration::from_secs(5);
 /// How often other processes' events are looked for.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -147,6 +149,18 @@ impl Record {
         })
     }
 
+    /// Reads other tables, and this one, as they were at one moment.
+    pub fn look<T, E: std::convert::From<ReadError>>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let readers = &self.shared().readers;
+        let connection = readers.take().map_err(ReadError::from)?;
+        let result = at_one_moment(&connection, look);
+        readers.give_back(connection);
+        result
+    }
+
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
@@ -157,6 +171,40 @@ impl Record {
         readers.give_back(connection);
         result
     }
+}
+
+/// The same, of a database file that need not be in a home.
+pub fn look<T, E: std::convert::From<ReadError>>(
+    database: &Path,
+    look: impl FnOnce(&Connection) -> Result<T, E>,
+) -> Result<T, E> {
+    let connection = db::connect(database, Access::Read, BUSY).map_err(ReadError::from)?;
+    at_one_moment(&connection, look)
+}
+
+fn at_one_moment<T, E: std::convert::From<ReadError>>(
+    connection: &Connection,
+    look: impl FnOnce(&Connection) -> Result<T, E>,
+) -> Result<T, E> {
+    // Dropped, it ends: nothing was written.
+    let moment = connection.unchecked_transaction().map_err(ReadError::from)?;
+    look(&moment)
+}
+
+/// Every statement about a row of another table, of all tenants, in their order. Each is hashed again;
+/// whether nothing is missing is for [`verify`](crate::verify()) to say.
+pub fn statements(connection: &Connection, mut each: impl FnMut(Stated)) -> Result<(), ReadError> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of_rows());
+    let kinds: Vec<String> = kinds.map(|kind| format!("'{kind}'")).collect();
+    let select =
+        format!("SELECT {COLUMNS} FROM event WHERE kind IN ({}) ORDER BY seq", kinds.join(", "));
+    let mut select = connection.prepare(&select)?;
+    let mut rows = select.query([])?;
+    let mut buffer = Vec::new();
+    while let Some(row) = rows.next()? {
+        checked(row, &mut buffer)?.stated().into_iter().for_each(&mut each);
+    }
+    Ok(())
 }
 
 /// Connections that only read.

@@ -257,17 +257,20 @@ impl Writer {
     }
 
     fn sync_now(&self) -> std::io::Result<()> {
-        let wal = self.store().as_ref().map(|store| store.wal().to_owned());
+        let wal = self.store().as_ref().map(Store::wal);
         wal.map_or(Ok(()), |wal| sync(&wal))
     }
 
-    /// Tells the housekeeper to go, when it has done what it is doing.
-    pub(crate) fn end_house(&self) {
-        self.desk().is_ending = true;
+    /// Tells the housekeeper to go, when it has done what it is doing. Whether it is doing nothing: it
+    /// need not be waited for, since it wakes up only to go.
+    pub(crate) fn end_house(&self) -> bool {
+        let mut desk = self.desk();
+        desk.is_ending = true;
         self.bell.notify_all();
+        desk.wakes_at.is_some()
     }
 
-    /// Takes no more, and writes and syncs what waits.
+    /// Takes no more, and writes what waits.
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let mut desk = self.desk();
         desk.is_closed = true;
@@ -280,18 +283,31 @@ impl Writer {
             self.lead(desk);
             desk = self.desk();
         }
-        let is_left = !desk.waiting.is_empty();
-        drop(desk);
-        self.sync_now()?;
-        if is_left { Err(AppendError::Failed("buffered events were lost".into())) } else { Ok(()) }
+        if !desk.waiting.is_empty() {
+            Err(AppendError::Failed("buffered events were lost".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn shorten_wal(&self) {
+        if let Some(store) = self.store().as_ref() {
+            store.shorten_wal();
+        }
     }
 
     /// Commits by itself, beside the desk: for what is written when the desk is closed already.
-    pub(crate) fn last(&self, rows: Rows) -> Done {
+    pub(crate) fn last(&self, rows: Rows, durability: Durability) -> Done {
         let mut store = self.store();
         let store = store.as_mut().ok_or(AppendError::Closed)?;
         let mut batch = [Work::Rows(Some(rows))];
-        store.commit(&mut batch, true)?.pop().unwrap_or(Err(AppendError::Panicked))
+        let done = store.commit(&mut batch, durability == Durability::Synced)?.pop();
+        done.unwrap_or(Err(AppendError::Panicked))
+    }
+
+    /// Syncs what was committed and is not synced yet.
+    pub(crate) fn sync_rest(&self) -> Result<(), AppendError> {
+        if self.desk().sync_by.is_none() { Ok(()) } else { Ok(self.sync_now()?) }
     }
 
     /// Ends the connection.

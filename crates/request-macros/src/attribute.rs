@@ -15,20 +15,27 @@ pub(crate) struct Attribute {
     pub(crate) template: Option<LitStr>,
     pub(crate) timeout: Option<LitStr>,
     pub(crate) memory: Option<LitStr>,
-    pub(crate) retries: Option<LitInt>,
+    pub(crate) retry: Option<Retry>,
     pub(crate) tags: Vec<LitStr>,
     pub(crate) hosts: Vec<LitStr>,
     pub(crate) paths: Vec<LitStr>,
 }
 
-const WORDS: &str = "name, version, effects, title, category, operation, template, timeout, memory, retries, \
+const WORDS: &str = "name, version, effects, title, category, operation, template, timeout, memory, retry, \
                      tags, hosts, paths";
+const RETRY: &str = "write it as `retry(attempts = 3, wait = \"100ms\")`";
 const EFFECTS: [&str; 5] = ["pure", "read", "write", "execute", "network"];
+
+/// What is written in `retry(...)`.
+pub(crate) struct Retry {
+    pub(crate) attempts: LitInt,
+    pub(crate) wait: LitStr,
+}
 
 /// One word with what it says.
 enum Word {
     Text(LitStr),
-    Number(LitInt),
+    Retry(Retry),
     Texts(Vec<LitStr>),
     Names(Vec<Ident>),
 }
@@ -58,7 +65,7 @@ impl Parse for Attribute {
             template: words.text("template"),
             timeout: words.text("timeout"),
             memory: words.text("memory"),
-            retries: words.number("retries"),
+            retry: words.retry("retry"),
             tags: words.texts("tags"),
             hosts: words.texts("hosts"),
             paths: words.texts("paths"),
@@ -73,10 +80,7 @@ fn word(name: &Ident, input: ParseStream<'_>) -> syn::Result<Word> {
             input.parse::<Token![=]>()?;
             input.parse().map(Word::Text)
         }
-        "retries" => {
-            input.parse::<Token![=]>()?;
-            input.parse().map(Word::Number)
-        }
+        "retry" => retry(name, input).map(Word::Retry),
         "tags" | "hosts" | "paths" => list(input).map(Word::Texts),
         "effects" => {
             let names: Vec<Ident> = list(input)?;
@@ -92,6 +96,28 @@ fn word(name: &Ident, input: ParseStream<'_>) -> syn::Result<Word> {
             }
         }
         _ => Err(Error::new(name.span(), format!("`{name}` is not known: the words are {WORDS}"))),
+    }
+}
+
+fn retry(name: &Ident, input: ParseStream<'_>) -> syn::Result<Retry> {
+    let inside;
+    parenthesized!(inside in input);
+    let (mut attempts, mut wait) = (None, None);
+    while !inside.is_empty() {
+        let word: Ident = inside.parse()?;
+        inside.parse::<Token![=]>()?;
+        match word.to_string().as_str() {
+            "attempts" if attempts.is_none() => attempts = Some(inside.parse()?),
+            "wait" if wait.is_none() => wait = Some(inside.parse()?),
+            _ => return Err(Error::new(word.span(), RETRY)),
+        }
+        if !inside.is_empty() {
+            inside.parse::<Token![,]>()?;
+        }
+    }
+    match (attempts, wait) {
+        (Some(attempts), Some(wait)) => Ok(Retry { attempts, wait }),
+        _ => Err(Error::new(name.span(), RETRY)),
     }
 }
 
@@ -116,9 +142,9 @@ impl Words {
         }
     }
 
-    fn number(&mut self, name: &str) -> Option<LitInt> {
+    fn retry(&mut self, name: &str) -> Option<Retry> {
         match self.take(name)? {
-            Word::Number(number) => Some(number),
+            Word::Retry(retry) => Some(retry),
             _ => None,
         }
     }

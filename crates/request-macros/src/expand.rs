@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, LitStr, Meta, ReturnType, Type};
 
-use crate::attribute::Attribute;
+use crate::attribute::{Attribute, Retry};
 
 pub(crate) fn expand(attribute: &Attribute, function: &ItemFn) -> syn::Result<TokenStream> {
     let description = description(function)?;
@@ -27,9 +27,12 @@ pub(crate) fn expand(attribute: &Attribute, function: &ItemFn) -> syn::Result<To
         #visibility struct #value;
 
         impl ::hotcell_request::TypedTool for #value {
+            fn spec(&self) -> ::hotcell_request::Spec {
+                #spec
+            }
+
             fn tool(&self) -> ::std::result::Result<::hotcell_request::Tool, ::hotcell_request::Fault> {
-                let spec = #spec;
-                spec.tool_of(#name as fn(#input) -> _)
+                ::hotcell_request::TypedTool::spec(self).tool_of(#name as fn(#input) -> _)
             }
 
             fn call(
@@ -63,7 +66,10 @@ fn spec(attribute: &Attribute, function: &ItemFn, description: &str) -> syn::Res
     let (title, category) = (option(&attribute.title), option(&attribute.category));
     let (operation, template) = (option(&attribute.operation), option(&attribute.template));
     let (timeout, memory) = (option(&attribute.timeout), option(&attribute.memory));
-    let retries = attribute.retries.as_ref().map_or_else(|| quote!(0), |number| quote!(#number));
+    let retry = match &attribute.retry {
+        Some(Retry { attempts, wait }) => quote!(::std::option::Option::Some((#attempts, #wait))),
+        None => quote!(::std::option::Option::None),
+    };
     Ok(quote! {
         ::hotcell_request::Spec {
             name: #name,
@@ -76,7 +82,7 @@ fn spec(attribute: &Attribute, function: &ItemFn, description: &str) -> syn::Res
             template: #template,
             timeout: #timeout,
             memory: #memory,
-            retries: #retries,
+            retry: #retry,
             tags: &[#(#tags),*],
             hosts: &[#(#hosts),*],
             paths: &[#(#paths),*],

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::canonical::{self, Digest};
-use crate::fault::Fault;
+use crate::fault::{Fault, push_key};
 use crate::json::{self, Bounds};
 use crate::name::{ToolName, Version, VersionReq};
 use crate::place;
-use crate::registry::{LookupError, Registered, Registry};
+use crate::registered::Registered;
+use crate::registry::{LookupError, Registry};
 use crate::request::{Arguments, Key, Priority, Request, Token};
 use crate::schema::{Mark, SECRET};
 use crate::settle::{Marks, settle};
@@ -212,6 +213,14 @@ impl Call {
         self.marked(Mark::Path).collect()
     }
 
+    /// Those of them that a kept result depends on, in the order of their places: the values of the
+    /// arguments that the tool's [`Cache`](crate::Cache) rule names. `None` if results are not kept.
+    pub fn cache_inputs(&self) -> Option<Vec<&str>> {
+        let cache = &self.tool.tool().cache;
+        let declared = |at: &str| cache.inputs().iter().any(|name| is_in(at, name));
+        (!cache.is_never()).then(|| self.marked_where(Mark::Path, declared).collect())
+    }
+
     /// Hosts, those of URLs among them.
     pub fn hosts(&self) -> Vec<&str> {
         self.marked(Mark::Host)
@@ -276,7 +285,15 @@ impl Call {
     }
 
     fn marked(&self, mark: Mark) -> impl Iterator<Item = &str> {
-        let places = self.marks.iter().filter(move |(_, m)| *m == mark);
+        self.marked_where(mark, |_| true)
+    }
+
+    fn marked_where(
+        &self,
+        mark: Mark,
+        wanted: impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = &str> {
+        let places = self.marks.iter().filter(move |(at, m)| *m == mark && wanted(at));
         places.filter_map(|(at, _)| self.args.pointer(at)?.as_str())
     }
 }
@@ -336,6 +353,13 @@ fn timeout(tool: &Registered, wanted: Option<Span>) -> Result<Span, Fault> {
         )),
         wanted => Ok(wanted.unwrap_or(most)),
     }
+}
+
+/// Whether a place is that of an argument, or in it.
+fn is_in(at: &str, argument: &str) -> bool {
+    let mut of_argument = String::new();
+    push_key(&mut of_argument, argument);
+    at.strip_prefix(&of_argument).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A call comes after others, and not after itself.

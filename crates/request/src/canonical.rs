@@ -113,6 +113,12 @@ fn separate(out: &mut String, index: usize) {
 
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
+    let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    if !text.bytes().any(is_special) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),

@@ -48,6 +48,11 @@ impl Fault {
         &self.fix
     }
 
+    /// The same fault at another place.
+    pub(crate) fn at_place(self, at: &str) -> Fault {
+        Fault { at: shown(at, PLACE_MOST), ..self }
+    }
+
     /// The same fault, seen from the document that holds this one at `outer`.
     pub(crate) fn within(mut self, outer: &str) -> Fault {
         self.at.insert_str(0, outer);

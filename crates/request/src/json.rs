@@ -79,9 +79,17 @@ pub fn parse(bytes: &[u8], bounds: &Bounds) -> Result<Value, Fault> {
 }
 
 /// Takes a value that a program made under the same rules. The bytes that count are those of its texts.
-pub fn adopt(value: Value, bounds: &Bounds) -> Result<Value, Fault> {
+pub fn adopt(mut value: Value, bounds: &Bounds) -> Result<Value, Fault> {
     let mut adopter = Adopter { meter: Meter::new(bounds), bytes: 0 };
-    adopter.adopt(value)
+    match adopter.adopt(&mut value, 0) {
+        Ok(()) => Ok(value),
+        // Too large is the whole.
+        Err((fault, _)) if adopter.bytes > bounds.bytes => Err(fault),
+        Err((fault, mut way)) => {
+            way.reverse();
+            Err(fault.at_place(&pointer(&way)))
+        }
+    }
 }
 
 /// Where a reader is, and how much it has seen.
@@ -108,8 +116,9 @@ impl<'b> Meter<'b> {
         ))
     }
 
-    fn deepen(&mut self) -> Result<(), Fault> {
-        if self.path.len() < DEPTH_MOST {
+    /// `depth` is how many arrays and objects are around this one.
+    fn deepen(&self, depth: usize) -> Result<(), Fault> {
+        if depth < DEPTH_MOST {
             return Ok(());
         }
         Err(self.fault(
@@ -295,7 +304,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut source: A) -> Result<Value, A::Error> {
         let reader = self.0;
-        reader.meter.deepen().map_err(|fault| reader.refuse::<A::Error>(fault))?;
+        let depth = reader.meter.path.len();
+        reader.meter.deepen(depth).map_err(|fault| reader.refuse::<A::Error>(fault))?;
         let mut items = Vec::new();
         loop {
             reader.meter.path.push(Step::Index(items.len()));
@@ -309,7 +319,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut source: A) -> Result<Value, A::Error> {
         let reader = self.0;
-        reader.meter.deepen().map_err(|fault| reader.refuse::<A::Error>(fault))?;
+        let depth = reader.meter.path.len();
+        reader.meter.deepen(depth).map_err(|fault| reader.refuse::<A::Error>(fault))?;
         let mut members = Map::new();
         while let Some(key) = source.next_key::<String>()? {
             if members.contains_key(&key) {
@@ -330,47 +341,39 @@ struct Adopter<'b> {
     bytes: usize,
 }
 
+/// What is wrong, and the way to it from the inside out: nobody has to know it where nothing is wrong.
+type Refused = (Fault, Vec<Step>);
+
 impl Adopter<'_> {
-    fn adopt(&mut self, value: Value) -> Result<Value, Fault> {
-        self.meter.count()?;
+    fn adopt(&mut self, value: &mut Value, depth: usize) -> Result<(), Refused> {
+        self.meter.count().map_err(here)?;
         match value {
-            Value::Null | Value::Bool(_) => Ok(value),
-            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-                None => Ok(Value::Number(number)),
-                Some(double) => {
-                    exact(double).map(Value::Number).ok_or_else(|| self.meter.too_large_number())
-                }
-            },
-            Value::String(text) => {
-                self.weigh(&text)?;
-                Ok(Value::String(text))
+            Value::Null | Value::Bool(_) => Ok(()),
+            Value::Number(number) => self.number(number).map_err(here),
+            Value::String(text) => self.weigh(text).map_err(here),
+            Value::Array(items) => {
+                self.meter.deepen(depth).map_err(here)?;
+                items.iter_mut().enumerate().try_for_each(|(index, item)| {
+                    self.adopt(item, depth + 1)
+                        .map_err(|refused| below(refused, Step::Index(index)))
+                })
             }
-            Value::Array(items) => self.array(items).map(Value::Array),
-            Value::Object(members) => self.object(members).map(Value::Object),
+            Value::Object(members) => {
+                self.meter.deepen(depth).map_err(here)?;
+                members.iter_mut().try_for_each(|(key, member)| {
+                    self.weigh(key).map_err(here)?;
+                    let step = || Step::Key(key.clone());
+                    self.adopt(member, depth + 1).map_err(|refused| below(refused, step()))
+                })
+            }
         }
     }
 
-    fn array(&mut self, items: Vec<Value>) -> Result<Vec<Value>, Fault> {
-        self.meter.deepen()?;
-        let mut adopted = Vec::with_capacity(items.len());
-        for (index, item) in items.into_iter().enumerate() {
-            self.meter.path.push(Step::Index(index));
-            adopted.push(self.adopt(item)?);
-            self.meter.path.pop();
+    fn number(&self, number: &mut Number) -> Result<(), Fault> {
+        if let Some(double) = number.as_f64().filter(|_| number.is_f64()) {
+            *number = exact(double).ok_or_else(|| self.meter.too_large_number())?;
         }
-        Ok(adopted)
-    }
-
-    fn object(&mut self, members: Map<String, Value>) -> Result<Map<String, Value>, Fault> {
-        self.meter.deepen()?;
-        let mut adopted = Map::new();
-        for (key, member) in members {
-            self.weigh(&key)?;
-            self.meter.path.push(Step::Key(key.clone()));
-            adopted.insert(key, self.adopt(member)?);
-            self.meter.path.pop();
-        }
-        Ok(adopted)
+        Ok(())
     }
 
     fn weigh(&mut self, text: &str) -> Result<(), Fault> {
@@ -380,4 +383,13 @@ impl Adopter<'_> {
             false => Err(too_large(self.bytes, self.meter.bounds)),
         }
     }
+}
+
+fn here(fault: Fault) -> Refused {
+    (fault, Vec::new())
+}
+
+fn below((fault, mut way): Refused, step: Step) -> Refused {
+    way.push(step);
+    (fault, way)
 }

@@ -8,6 +8,7 @@ mod fault;
 pub mod json;
 mod name;
 mod place;
+mod registered;
 mod registry;
 mod request;
 mod schema;
@@ -27,12 +28,13 @@ pub use canonical::{BadDigest, Digest};
 pub use fault::Fault;
 pub use name::{BadToolName, BadVersion, BadVersionReq, ToolName, Version, VersionReq};
 pub use place::WORKSPACE;
-pub use registry::{Listed, LookupError, RegisterError, Registered, Registry, Tools};
+pub use registered::{Later, RegisterError, Registered};
+pub use registry::{Listed, LookupError, Registry, Tools};
 pub use request::{Arguments, BadKey, BadPriority, Key, Priority, Request, Token};
 pub use schema::{Mark, Schema};
 pub use text::{BadText, Description, Label, Title};
 pub use tool::{
-    BadPattern, Cache, Example, HostPattern, Overrides, PathPattern, Permissions, Rate,
+    BadPattern, Cache, Example, HostPattern, Overrides, PathPattern, Permissions, Rate, Retry,
     TemplateName, Tool,
 };
 pub use typed::{Spec, ToolError, TypedTool, typed_call};
@@ -66,8 +68,8 @@ pub use typed::{Spec, ToolError, TypedTool, typed_call};
 /// ```
 ///
 /// `name`, `version` and `effects(...)` are needed. There are also `title`, `category`, `operation`,
-/// `template`, `timeout`, `memory`, `retries`, `tags(...)`, `hosts(...)` and `paths(...)`, with the
-/// meaning that they have in a [`Tool`]; the rest of it can be set on the value. A field of the struct
+/// `template`, `timeout`, `memory`, `retry(attempts = 3, wait = "100ms")`, `tags(...)`, `hosts(...)` and
+/// `paths(...)`, with the meaning that they have in a [`Tool`]; the rest of it can be set on the value. A field of the struct
 /// is marked with `#[schemars(extend("x-hotcell" = "path"))]`.
 pub use hotcell_request_macros::tool;
 
@@ -82,3 +84,8 @@ fn read_as<T: DeserializeOwned>(
         vec![Fault::new("", what, "a field cannot be read", "write it as its schema says")]
     })
 }
+
+/// The blocks of the guide for authors are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tool-author.md")]
+mod guide {}

@@ -3,36 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::canonical::{self, Digest};
 use crate::fault::Fault;
-use crate::json::{self, Bounds};
 use crate::name::{ToolName, Version, VersionReq};
-use crate::schema::Schema;
-use crate::settle::settle;
-use crate::text::{Label, hidden_in};
+use crate::registered::{Later, RegisterError, Registered};
+use crate::text::Label;
 use crate::tool::Tool;
-
-/// A tool that was checked: its schemas compile, its examples fit them, and nothing in it hides.
-#[derive(Debug)]
-pub struct Registered {
-    tool: Tool,
-    input: Schema,
-    output: Schema,
-    digest: Digest,
-}
-
-/// Why a tool was not registered. Nothing has changed then.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RegisterError {
-    #[error("the {which} schema of `{tool}` is not usable: {fault}")]
-    Schema { tool: ToolName, which: &'static str, fault: Box<Fault> },
-    #[error("`{tool}` is not a tool: {}", first(.faults))]
-    Invalid { tool: ToolName, faults: Vec<Fault> },
-    #[error("`{tool}` {version} is registered already: unregister it, or raise the version")]
-    Twice { tool: ToolName, version: Version },
-    #[error("there are {most} tools, as many as there can be: unregister some")]
-    Full { most: usize },
-}
 
 /// Why a tool was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,83 +20,40 @@ pub enum LookupError {
     Ambiguous { name: ToolName, candidates: String },
     #[error("the tool `{name}` is disabled")]
     Disabled { name: ToolName },
+    /// It is one that is made with its first use, and could not be made.
+    #[error("the tool `{name}` is broken: {why}")]
+    Broken { name: ToolName, why: String },
 }
 
-impl RegisterError {
-    /// What is wrong with the document, by its places in it.
-    pub fn faults(&self) -> Vec<Fault> {
+/// A tool of the registry.
+#[derive(Debug, Clone)]
+enum Slot {
+    Made(Arc<Registered>),
+    Later(Arc<Later>),
+}
+
+impl Slot {
+    /// Makes it, if that was not done yet.
+    fn tool(&self) -> Result<&Arc<Registered>, &RegisterError> {
         match self {
-            RegisterError::Schema { which, fault, .. } => {
-                vec![Fault::clone(fault).within(&format!("/{which}"))]
-            }
-            RegisterError::Invalid { faults, .. } => faults.clone(),
-            RegisterError::Twice { .. } | RegisterError::Full { .. } => Vec::new(),
+            Slot::Made(tool) => Ok(tool),
+            Slot::Later(later) => later.made(),
         }
     }
 }
 
-fn first(faults: &[Fault]) -> String {
-    faults.first().map(ToString::to_string).unwrap_or_default()
+#[derive(Debug, Clone)]
+struct Entry {
+    slot: Slot,
+    enabled: bool,
 }
 
-impl Registered {
-    /// Checks a tool.
-    pub fn new(tool: Tool) -> Result<Registered, RegisterError> {
-        let invalid = |faults| RegisterError::Invalid { tool: tool.name.clone(), faults };
-        let surface = serde_json::to_value(&tool)
-            .map_err(|error| invalid(vec![not_json(&error.to_string())]))?;
-        let surface = json::adopt(surface, &Bounds::TOOL).map_err(|fault| invalid(vec![fault]))?;
-        let faults: Vec<Fault> = hidden_in(&surface).into_iter().chain(tool.check()).collect();
-        if !faults.is_empty() {
-            return Err(invalid(faults));
-        }
-        let unusable = |which, fault| RegisterError::Schema {
-            tool: tool.name.clone(),
-            which,
-            fault: Box::new(fault),
-        };
-        let input = Schema::of_arguments(&tool.input).map_err(|fault| unusable("input", fault))?;
-        let output = Schema::new(&tool.output).map_err(|fault| unusable("output", fault))?;
-        let faults = wrong_examples(&tool, &input, &output);
-        if !faults.is_empty() {
-            return Err(invalid(faults));
-        }
-        Ok(Registered { digest: canonical::digest(&surface), tool, input, output })
+impl Entry {
+    /// `None` for one that cannot be made; [`Tools::get`] says why.
+    fn listed(&self) -> Option<Listed> {
+        let tool = self.slot.tool().ok()?;
+        Some(Listed { tool: Arc::clone(tool), enabled: self.enabled })
     }
-
-    pub fn tool(&self) -> &Tool {
-        &self.tool
-    }
-
-    /// Of its arguments; refuses what it does not name.
-    pub fn input(&self) -> &Schema {
-        &self.input
-    }
-
-    /// Of its result.
-    pub fn output(&self) -> &Schema {
-        &self.output
-    }
-
-    /// Of everything that it says of itself: another digest is another tool.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
-}
-
-fn not_json(why: &str) -> Fault {
-    Fault::new("", "the tool cannot be written as JSON", why, "use values that JSON has")
-}
-
-fn wrong_examples(tool: &Tool, input: &Schema, output: &Schema) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for (index, example) in tool.examples.iter().enumerate() {
-        let settled = settle(input, example.input.clone()).err().into_iter().flatten();
-        faults.extend(settled.map(|fault| fault.within(&format!("/examples/{index}/input"))));
-        let wrong = output.validate(&example.output).err().into_iter().flatten();
-        faults.extend(wrong.map(|fault| fault.within(&format!("/examples/{index}/output"))));
-    }
-    faults
 }
 
 /// The tools there are, for all threads of a process.
@@ -133,7 +65,7 @@ pub struct Registry {
 /// The tools that there were at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
-    all: BTreeMap<ToolName, BTreeMap<Version, Listed>>,
+    all: BTreeMap<ToolName, BTreeMap<Version, Entry>>,
 }
 
 /// A tool, and whether it can be called.
@@ -151,6 +83,15 @@ impl Registry {
         Registry::default()
     }
 
+    /// A registry that begins with these, each of which is made with its first use.
+    pub fn of(tools: impl IntoIterator<Item = Later>) -> Result<Registry, RegisterError> {
+        let mut all = Tools::default();
+        for tool in tools {
+            all.add(tool.name().clone(), tool.version(), Slot::Later(Arc::new(tool)))?;
+        }
+        Ok(Registry { tools: RwLock::new(Arc::new(all)) })
+    }
+
     /// The tools as they are now.
     pub fn tools(&self) -> Arc<Tools> {
         Arc::clone(&self.tools.read().unwrap_or_else(PoisonError::into_inner))
@@ -160,7 +101,8 @@ impl Registry {
     pub fn register(&self, tool: Tool) -> Result<Arc<Registered>, RegisterError> {
         // Compiled before the lock is taken: only the exchange of the snapshot waits for others.
         let tool = Arc::new(Registered::new(tool)?);
-        self.change(|tools| tools.add(Arc::clone(&tool)))?;
+        let (name, version) = (tool.tool().name.clone(), tool.tool().version);
+        self.change(|tools| tools.add(name, version, Slot::Made(Arc::clone(&tool))))?;
         Ok(tool)
     }
 
@@ -170,11 +112,11 @@ impl Registry {
     }
 
     pub fn enable(&self, name: &ToolName, version: Version) -> Result<(), LookupError> {
-        self.change(|tools| tools.listed(name, version).map(|listed| listed.enabled = true))
+        self.change(|tools| tools.entry(name, version).map(|entry| entry.enabled = true))
     }
 
     pub fn disable(&self, name: &ToolName, version: Version) -> Result<(), LookupError> {
-        self.change(|tools| tools.listed(name, version).map(|listed| listed.enabled = false))
+        self.change(|tools| tools.entry(name, version).map(|entry| entry.enabled = false))
     }
 
     /// See [`Tools::get`].
@@ -214,9 +156,13 @@ impl Tools {
                 there: there.join(", "),
             });
         }
-        let enabled = fitting.find(|(_, listed)| listed.enabled);
         let disabled = || LookupError::Disabled { name: name.clone() };
-        enabled.map(|(_, listed)| Arc::clone(&listed.tool)).ok_or_else(disabled)
+        let (_, entry) = fitting.find(|(_, entry)| entry.enabled).ok_or_else(disabled)?;
+        let broken = |error: &RegisterError| LookupError::Broken {
+            name: name.clone(),
+            why: error.to_string(),
+        };
+        entry.slot.tool().map(Arc::clone).map_err(broken)
     }
 
     /// All of them, by name and version, or those with this category and this tag.
@@ -225,14 +171,14 @@ impl Tools {
             category.is_none_or(|c| tool.category.as_ref() == Some(c))
                 && tag.is_none_or(|t| tool.tags.contains(t))
         };
-        self.iter().filter(|listed| fits(listed.tool.tool())).cloned().collect()
+        self.iter().filter(|listed| fits(listed.tool.tool())).collect()
     }
 
     /// The tools that the words speak of, the best first: those that more of the words fit, then those
     /// they fit better, then by name. At most `most`.
     pub fn search(&self, words: &str, most: usize) -> Vec<Listed> {
         let words = words_of(&words.chars().take(SEARCH_MOST).collect::<String>());
-        let mut found: Vec<(usize, usize, &Listed)> = Vec::new();
+        let mut found: Vec<(usize, usize, Listed)> = Vec::new();
         for listed in self.iter() {
             let scores = scores(listed.tool.tool(), &words);
             let fitting = scores.iter().filter(|score| **score > 0).count();
@@ -242,15 +188,17 @@ impl Tools {
         }
         // Stable, and `iter` goes by name.
         found.sort_by_key(|(fitting, score, _)| std::cmp::Reverse((*fitting, *score)));
-        found.into_iter().take(most).map(|(_, _, listed)| listed.clone()).collect()
+        found.into_iter().take(most).map(|(_, _, listed)| listed).collect()
     }
 
     /// What somebody sees: the enabled tools that the filter lets pass. The rest is not there for them.
     pub fn visible_to(&self, filter: impl Fn(&Registered) -> bool) -> Tools {
         let mut all = BTreeMap::new();
         for (name, versions) in &self.all {
-            let seen = versions.iter().filter(|(_, l)| l.enabled && filter(&l.tool));
-            let seen: BTreeMap<Version, Listed> = seen.map(|(v, l)| (*v, l.clone())).collect();
+            let passes =
+                |entry: &Entry| entry.enabled && entry.slot.tool().is_ok_and(|t| filter(t));
+            let seen = versions.iter().filter(|(_, entry)| passes(entry));
+            let seen: BTreeMap<Version, Entry> = seen.map(|(v, e)| (*v, e.clone())).collect();
             if !seen.is_empty() {
                 all.insert(name.clone(), seen);
             }
@@ -258,14 +206,14 @@ impl Tools {
         Tools { all }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Listed> {
-        self.all.values().flat_map(BTreeMap::values)
+    fn iter(&self) -> impl Iterator<Item = Listed> {
+        self.all.values().flat_map(BTreeMap::values).filter_map(Entry::listed)
     }
 
     fn versions(
         &self,
         name: &ToolName,
-    ) -> Result<(&ToolName, &BTreeMap<Version, Listed>), LookupError> {
+    ) -> Result<(&ToolName, &BTreeMap<Version, Entry>), LookupError> {
         if let Some(found) = self.all.get_key_value(name) {
             return Ok(found);
         }
@@ -286,27 +234,26 @@ impl Tools {
         }
     }
 
-    fn listed(&mut self, name: &ToolName, version: Version) -> Result<&mut Listed, LookupError> {
+    fn entry(&mut self, name: &ToolName, version: Version) -> Result<&mut Entry, LookupError> {
         let unknown = || LookupError::Unknown { name: name.clone() };
         let versions = self.all.get_mut(name).ok_or_else(unknown)?;
         versions.get_mut(&version).ok_or_else(unknown)
     }
 
-    fn add(&mut self, tool: Arc<Registered>) -> Result<(), RegisterError> {
-        if self.iter().count() >= Registry::MAX {
+    fn add(&mut self, name: ToolName, version: Version, slot: Slot) -> Result<(), RegisterError> {
+        if self.all.values().map(BTreeMap::len).sum::<usize>() >= Registry::MAX {
             return Err(RegisterError::Full { most: Registry::MAX });
         }
-        let (name, version) = (tool.tool.name.clone(), tool.tool.version);
         let versions = self.all.entry(name.clone()).or_default();
         if versions.contains_key(&version) {
             return Err(RegisterError::Twice { tool: name, version });
         }
-        versions.insert(version, Listed { tool, enabled: true });
+        versions.insert(version, Entry { slot, enabled: true });
         Ok(())
     }
 
     fn remove(&mut self, name: &ToolName, version: Version) -> Result<(), LookupError> {
-        self.listed(name, version)?;
+        self.entry(name, version)?;
         if let Some(versions) = self.all.get_mut(name) {
             versions.remove(&version);
         }
@@ -363,6 +310,9 @@ impl LookupError {
             }
             LookupError::Disabled { .. } => {
                 ("the operator disabled it", "ask the operator, or use another")
+            }
+            LookupError::Broken { .. } => {
+                ("what it says of itself does not hold", "report it, and use another")
             }
         };
         Fault::new("/tool", self.to_string(), why, fix)

@@ -160,7 +160,19 @@ fn readable(what: &'static str, text: &str, most: usize) -> Result<(), BadText> 
 
 /// The first string or key in a document that has a hidden character.
 pub(crate) fn hidden_in(value: &Value) -> Option<Fault> {
-    find_hidden(value, &mut String::new())
+    // Where it is takes longer to know than that there is none.
+    if has_hidden(value) { find_hidden(value, &mut String::new()) } else { None }
+}
+
+fn has_hidden(value: &Value) -> bool {
+    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte);
+    let hidden = |text: &str| !text.bytes().all(is_plain) && text.chars().any(is_hidden);
+    match value {
+        Value::String(text) => hidden(text),
+        Value::Array(items) => items.iter().any(has_hidden),
+        Value::Object(members) => members.iter().any(|(key, m)| hidden(key) || has_hidden(m)),
+        _ => false,
+    }
 }
 
 /// The document is at most as deep as `json` lets it be.

@@ -4,6 +4,7 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use hotcell_types::{Bytes, Effect, Effects, Limits, Span, Template, UnknownTemplate};
 use schemars::{JsonSchema, SchemaGenerator, json_schema};
@@ -58,10 +59,9 @@ pub struct Tool {
     pub template: TemplateName,
     #[serde(default, skip_serializing_if = "Cache::is_never")]
     pub cache: Cache,
-    /// How often a call that failed is tried again. Only for tools that change nothing.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(max = Tool::RETRIES_MOST))]
-    pub retries: u8,
+    /// How a call that failed is tried again. Only for tools that change nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = Tool::EXAMPLES_MOST))]
     pub examples: Vec<Example>,
@@ -116,20 +116,42 @@ pub struct Rate {
     pub per: Span,
 }
 
-/// Whether a result is used again for the same arguments.
+/// Attempts after one that failed, each after twice the wait of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// How often it is tried at most, the first time included.
+    #[schemars(range(min = 2, max = Retry::ATTEMPTS_MOST))]
+    pub attempts: u8,
+    /// How long to wait before the second attempt: at most 10 seconds.
+    #[serde(with = "units")]
+    #[schemars(schema_with = "units::span_schema")]
+    pub wait: Span,
+}
+
+/// Whether a result is used again.
+///
+/// A kept result stands for calls of one tenant, of one tool down to the last word of what it says of
+/// itself, with the same arguments. Where a tool reads something, the rule names its inputs: arguments that
+/// are marked as paths. What a call has there are its declared inputs, in the spelling that a policy
+/// judges: each a file of the workspace, or a directory with everything in it. Their content belongs to
+/// what the result stands for, and so does that there is nothing. A file that a tool always reads is
+/// an argument with a default. What a result depends on besides can be as old as it.
+// [`Call::cache_inputs`](crate::Call::cache_inputs) has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Cache {
     #[default]
     Never,
-    /// For so long, and as long as these files stay as they are.
+    /// For so long, and as long as its inputs stay as they are.
     Keep {
         #[serde(rename = "for", with = "units")]
         #[schemars(schema_with = "units::span_schema")]
         span: Span,
+        /// The arguments that name what the result is read from: files and directories of the workspace.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schemars(length(max = Tool::PLACES_MOST))]
-        inputs: Vec<PathPattern>,
+        inputs: Vec<String>,
     },
 }
 
@@ -143,7 +165,6 @@ pub struct Example {
 }
 
 impl Tool {
-    pub const RETRIES_MOST: u8 = 5;
     pub const EXAMPLES_MOST: usize = 16;
     pub const TAGS_MOST: usize = 16;
     /// Most hosts, and most paths, of one list.
@@ -172,7 +193,7 @@ impl Tool {
             concurrency: None,
             template: TemplateName::default(),
             cache: Cache::Never,
-            retries: 0,
+            retry: None,
             examples: Vec::new(),
             tags: Vec::new(),
             category: None,
@@ -209,6 +230,27 @@ impl Tool {
         self.operation.as_ref().unwrap_or(&self.name)
     }
 
+    /// Everything that it says of itself, as one document. Its schemas, which are most of that, are moved
+    /// and not copied; [`Tool::put_schemas`] puts them back.
+    pub(crate) fn take_surface(&mut self) -> Result<Value, serde_json::Error> {
+        let output = std::mem::replace(&mut self.output, anything());
+        let schemas = [("input", self.input.take()), ("output", output)];
+        let mut surface = serde_json::to_value(&*self)?;
+        if let Some(members) = surface.as_object_mut() {
+            let said = schemas.into_iter().filter(|(_, schema)| !is_anything(schema));
+            members.extend(said.map(|(which, schema)| (which.into(), schema)));
+        }
+        Ok(surface)
+    }
+
+    pub(crate) fn put_schemas(&mut self, mut surface: Value) {
+        for (which, schema) in [("input", &mut self.input), ("output", &mut self.output)] {
+            if let Some(said) = surface.get_mut(which) {
+                *schema = said.take();
+            }
+        }
+    }
+
     /// Whether what it says of itself fits together.
     pub(crate) fn check(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -220,11 +262,25 @@ impl Tool {
         let changes = self.effects.can_change_something();
         let has = |effect| self.effects.has(effect);
         refuse(
-            self.retries > 0 && changes,
-            "/retries",
+            self.retry.is_some() && changes,
+            "/retry",
             "a tool that can change something is tried again".into(),
             "it could do twice what was asked for once",
-            "leave `retries` out",
+            "leave `retry` out",
+        );
+        refuse(
+            self.retry.is_some_and(|retry| !(2..=Retry::ATTEMPTS_MOST).contains(&retry.attempts)),
+            "/retry/attempts",
+            "this is not how often it can be tried".into(),
+            "once is without `retry`, and everything has a most",
+            &format!("from 2 to {}", Retry::ATTEMPTS_MOST),
+        );
+        refuse(
+            self.retry.is_some_and(|retry| retry.wait > Retry::WAIT_MOST),
+            "/retry/wait",
+            "it waits too long before it tries again".into(),
+            "somebody waits for the answer",
+            &format!("at most {}", Retry::WAIT_MOST),
         );
         refuse(
             !self.cache.is_never() && (has(Effect::Write) || has(Effect::Execute)),
@@ -254,17 +310,12 @@ impl Tool {
             "an imported tool would be judged as if it were another",
             "give the operation the namespace of the tool",
         );
-        let inputs = match &self.cache {
-            Cache::Never => 0,
-            Cache::Keep { inputs, .. } => inputs.len(),
-        };
         for (at, count, most) in [
-            ("/retries", usize::from(self.retries), usize::from(Tool::RETRIES_MOST)),
             ("/examples", self.examples.len(), Tool::EXAMPLES_MOST),
             ("/tags", self.tags.len(), Tool::TAGS_MOST),
             ("/permissions/hosts", self.permissions.hosts.len(), Tool::PLACES_MOST),
             ("/permissions/paths", self.permissions.paths.len(), Tool::PLACES_MOST),
-            ("/cache/keep/inputs", inputs, Tool::PLACES_MOST),
+            ("/cache/keep/inputs", self.cache.inputs().len(), Tool::PLACES_MOST),
         ] {
             let fix = format!("at most {most}");
             refuse(
@@ -293,9 +344,30 @@ impl Overrides {
     }
 }
 
+impl Retry {
+    pub const ATTEMPTS_MOST: u8 = 5;
+    /// Most time before the second attempt.
+    pub const WAIT_MOST: Span = Span::seconds(10);
+
+    /// How long to wait before each further attempt.
+    pub fn waits(self) -> impl Iterator<Item = Duration> {
+        let first = self.wait.min(Retry::WAIT_MOST).duration();
+        let further = u32::from(self.attempts.min(Retry::ATTEMPTS_MOST)).saturating_sub(1);
+        (0..further).map(move |doubled| first * (1 << doubled))
+    }
+}
+
 impl Cache {
     pub fn is_never(&self) -> bool {
         *self == Cache::Never
+    }
+
+    /// The names of the arguments.
+    pub(crate) fn inputs(&self) -> &[String] {
+        match self {
+            Cache::Never => &[],
+            Cache::Keep { inputs, .. } => inputs,
+        }
     }
 }
 
@@ -305,10 +377,6 @@ fn anything() -> Value {
 
 fn is_anything(schema: &Value) -> bool {
     *schema == anything()
-}
-
-fn is_zero(number: &u8) -> bool {
-    *number == 0
 }
 
 fn schema_schema(_: &mut SchemaGenerator) -> schemars::Schema {

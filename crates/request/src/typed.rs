@@ -8,11 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fault::Fault;
-use crate::tool::Tool;
+use crate::name::{ToolName, Version};
+use crate::tool::{Retry, Tool};
 
 /// A tool that is a function. `#[tool]` makes one.
 pub trait TypedTool: Send + Sync {
-    /// What it says of itself.
+    /// What is written above the function. It costs nothing to ask for.
+    fn spec(&self) -> Spec;
+
+    /// What it says of itself, with the schemas that follow from its types.
     fn tool(&self) -> Result<Tool, Fault>;
 
     /// Carries out a call, whose arguments have been checked against the tool's schema.
@@ -51,21 +55,25 @@ pub struct Spec {
     pub template: Option<&'static str>,
     pub timeout: Option<&'static str>,
     pub memory: Option<&'static str>,
-    pub retries: u8,
+    /// How many attempts, and how long to wait before the second.
+    pub retry: Option<(u8, &'static str)>,
     pub tags: &'static [&'static str],
     pub hosts: &'static [&'static str],
     pub paths: &'static [&'static str],
 }
 
 impl Spec {
+    pub fn name_and_version(&self) -> Result<(ToolName, Version), Fault> {
+        Ok((read("/name", self.name)?, read("/version", self.version)?))
+    }
+
     /// The tool that a function of these types is.
     pub fn tool_of<I, O>(&self, _: fn(I) -> Result<O, ToolError>) -> Result<Tool, Fault>
     where
         I: DeserializeOwned + JsonSchema,
         O: Serialize + JsonSchema,
     {
-        let name = read("/name", self.name)?;
-        let version = read("/version", self.version)?;
+        let (name, version) = self.name_and_version()?;
         let description = read("/description", self.description)?;
         let effects = self.effects.iter().copied().collect();
         let mut tool = Tool::new(name, version, description, schema_of::<I>(), effects);
@@ -77,12 +85,16 @@ impl Spec {
             self.template.map(|text| read("/template", text)).transpose()?.unwrap_or_default();
         tool.limits.timeout = self.timeout.map(|text| read("/limits/timeout", text)).transpose()?;
         tool.limits.memory = self.memory.map(|text| read("/limits/memory", text)).transpose()?;
-        tool.retries = self.retries;
+        tool.retry = self.retry.map(retry).transpose()?;
         tool.tags = all("/tags", self.tags)?;
         tool.permissions.hosts = all("/permissions/hosts", self.hosts)?;
         tool.permissions.paths = all("/permissions/paths", self.paths)?;
         Ok(tool)
     }
+}
+
+fn retry((attempts, wait): (u8, &str)) -> Result<Retry, Fault> {
+    Ok(Retry { attempts, wait: read("/retry/wait", wait)? })
 }
 
 /// Carries out a call: arguments in, the function, its result out.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Ended, Gone, Report, Step};
 use hotcell_types::{
-    BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Span, Stage, Status, Timing,
-    Usage,
+    Artifact, BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Span, Stage,
+    Status, Timing, Usage,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -219,16 +219,17 @@ impl Running {
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing
     /// directory; without one they are only listed.
     pub fn wait(self, sink: &mut dyn Sink, outputs: Option<&Path>) -> Result<Outcome, Refusal> {
-        self.wait_and_look(sink, outputs, |_| ()).map(|(outcome, ())| outcome)
+        self.wait_and_look(sink, outputs, |_, _| ()).map(|(outcome, ())| outcome)
     }
 
-    /// The same, with a look at the working directory that the run left. Nobody of the run is there any
-    /// more, and its names are not to be trusted: open them beneath the descriptor, following nothing.
+    /// The same, with a look at the working directory that the run left, and at what was collected there.
+    /// Nobody of the run is there any more, and its names are not to be trusted: open them beneath the
+    /// descriptor, following nothing.
     pub fn wait_and_look<T>(
         mut self,
         sink: &mut dyn Sink,
         outputs: Option<&Path>,
-        look: impl FnOnce(BorrowedFd<'_>) -> T,
+        look: impl FnOnce(BorrowedFd<'_>, &[Artifact]) -> T,
     ) -> Result<(Outcome, T), Refusal> {
         // Held from here on, so that nobody can put another in its place.
         let outputs = outputs.map(open_outputs).transpose()?;
@@ -241,7 +242,7 @@ impl Running {
         let work = collect::open_work(&self.cell).map_err(collecting)?;
         let collected = collect::collect(&work, &self.placed, self.bounds(&end), outputs);
         let collected = collected.map_err(collecting)?;
-        let looked = look(work.as_fd());
+        let looked = look(work.as_fd(), &collected.artifacts);
         drop(work);
         let full = self.full_places();
         let cgroup = self.shared.cgroup().take();

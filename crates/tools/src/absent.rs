@@ -1,7 +1,7 @@
 //! Tools that have a name and a form, and that nothing carries out yet. They are there so that a caller
 //! learns why, and what to do instead.
 
-use hotcell_request::{Effect, Fault, Tool, ToolError};
+use hotcell_request::{Effect, Fault, Spec, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -12,12 +12,18 @@ use crate::{BuiltIn, change};
 /// A tool that cannot be carried out.
 #[derive(Debug)]
 pub struct Absent {
+    spec: &'static Spec,
     tool: fn() -> Result<Tool, Fault>,
     error: ToolError,
 }
 
 impl Absent {
-    /// What it says of itself.
+    /// What it says of itself in words.
+    pub fn spec(&self) -> &Spec {
+        self.spec
+    }
+
+    /// What it says of itself, with its schemas and examples.
     pub fn tool(&self) -> Result<Tool, Fault> {
         (self.tool)()
     }
@@ -29,29 +35,33 @@ impl Absent {
 }
 
 pub(crate) fn tools() -> Vec<BuiltIn> {
-    let absent = |tool, what: &str, why: &str, fix: &str| {
-        BuiltIn::Absent(Absent { tool, error: ToolError::new(what, why, fix) })
+    let absent = |spec: &'static Spec, tool, what: &str, why: &str, fix: &str| {
+        BuiltIn::Absent(Absent { spec, tool, error: ToolError::new(what, why, fix) })
     };
     vec![
         absent(
+            &WEB_SEARCH,
             web_search,
             "the web was not searched",
             "there is no provider",
             "register a tool that searches, under a name of its own",
         ),
         absent(
+            &HTTP_FETCH,
             http_fetch,
             "nothing was fetched",
             "there is no network for tools yet",
             "fetch it outside of hotcell, and hand it in as a file or as an argument",
         ),
         absent(
+            &change::SPEC,
             change::tool,
             "nothing was changed",
             "a change is a part of the call that made it",
             "write a file with fs.write",
         ),
         absent(
+            &CANVAS_APPEND,
             canvas_append,
             "nothing was appended",
             "calls cannot keep artifacts yet",
@@ -86,18 +96,19 @@ struct WebResult {
     text: String,
 }
 
+static WEB_SEARCH: Spec = spec(
+    "web.search",
+    "web",
+    &[Effect::Network],
+    "Searches the web. There is no provider yet, so that every call is an error.",
+);
+
 fn web_search() -> Result<Tool, Fault> {
-    let spec = spec(
-        "web.search",
-        "web",
-        &[Effect::Network],
-        "Searches the web. There is no provider yet, so that every call is an error.",
-    );
     let example = (
         json!({"query": "rust"}),
         json!([{"title": "Rust", "url": "https://rust-lang.org/", "text": "A language"}]),
     );
-    tool_of::<WebSearch, Vec<WebResult>>(&spec, &[example])
+    tool_of::<WebSearch, Vec<WebResult>>(&WEB_SEARCH, [example])
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -123,18 +134,19 @@ struct Fetched {
     truncated: bool,
 }
 
+static HTTP_FETCH: Spec = spec(
+    "http_fetch",
+    "web",
+    &[Effect::Network],
+    "Fetches a URL. There is no network for tools yet, so that every call is an error.",
+);
+
 fn http_fetch() -> Result<Tool, Fault> {
-    let spec = spec(
-        "http_fetch",
-        "web",
-        &[Effect::Network],
-        "Fetches a URL. There is no network for tools yet, so that every call is an error.",
-    );
     let example = (
         json!({"url": "https://example.com/"}),
         json!({"status": 200, "body": "hello", "truncated": false}),
     );
-    tool_of::<HttpFetch, Fetched>(&spec, &[example])
+    tool_of::<HttpFetch, Fetched>(&HTTP_FETCH, [example])
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -150,13 +162,14 @@ struct Appended {
     bytes: u64,
 }
 
+static CANVAS_APPEND: Spec = spec(
+    "canvas_append",
+    "canvas",
+    &[Effect::Write],
+    "Appends text to the canvas. Calls cannot keep artifacts yet, so that every call is an error.",
+);
+
 fn canvas_append() -> Result<Tool, Fault> {
-    let spec = spec(
-        "canvas_append",
-        "canvas",
-        &[Effect::Write],
-        "Appends text to the canvas. Calls cannot keep artifacts yet, so that every call is an error.",
-    );
     let example = (json!({"text": "hello"}), json!({"bytes": 5}));
-    tool_of::<CanvasAppend, Appended>(&spec, &[example])
+    tool_of::<CanvasAppend, Appended>(&CANVAS_APPEND, [example])
 }

@@ -53,19 +53,20 @@ impl From<&workspace::Change> for Change {
 #[derive(Serialize, JsonSchema)]
 struct Nothing {}
 
+pub(crate) const SPEC: Spec = Spec {
+    operation: Some("fs.write"),
+    ..spec(
+        NAME,
+        "fs",
+        &[Effect::Write],
+        "One change that a run made in its copy of the workspace. It is judged as a write before the \
+         changes of a run are applied, and cannot be called by itself.",
+    )
+};
+
 pub(crate) fn tool() -> Result<Tool, Fault> {
-    let spec = Spec {
-        operation: Some("fs.write"),
-        ..spec(
-            NAME,
-            "fs",
-            &[Effect::Write],
-            "One change that a run made in its copy of the workspace. It is judged as a write before the \
-             changes of a run are applied, and cannot be called by itself.",
-        )
-    };
     let example = json!({
         "path": "notes.txt", "kind": "deleted", "bytes": 0, "sha256": null, "executable": false,
     });
-    tool_of::<Change, Nothing>(&spec, &[(example, json!({}))])
+    tool_of::<Change, Nothing>(&SPEC, [(example, json!({}))])
 }

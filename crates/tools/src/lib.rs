@@ -10,7 +10,7 @@
 //! use serde_json::json;
 //!
 //! let tools = built_in();
-//! let add = tools.iter().find(|tool| tool.tool().is_ok_and(|t| t.name.to_string() == "add"));
+//! let add = tools.iter().find(|tool| tool.spec().name == "add");
 //! let Some(BuiltIn::Pure(add)) = add else { panic!("there is no `add`") };
 //! assert_eq!(add.call(json!({"a": 1, "b": 2})).unwrap(), 3);
 //! ```
@@ -26,7 +26,7 @@ mod tree;
 
 use std::fmt;
 
-use hotcell_request::{Fault, Tool, TypedTool};
+use hotcell_request::{Fault, Spec, Tool, TypedTool};
 
 pub use absent::Absent;
 pub use sandboxed::{Attached, Plan, Program, Ran, SandboxedTool, Source, run};
@@ -45,7 +45,17 @@ pub enum BuiltIn {
 }
 
 impl BuiltIn {
-    /// What it says of itself.
+    /// What it says of itself in words. It costs nothing to ask for.
+    pub fn spec(&self) -> Spec {
+        match self {
+            BuiltIn::Pure(tool) => tool.spec(),
+            BuiltIn::Tree(tool) => *tool.spec(),
+            BuiltIn::Sandboxed(tool) => *tool.spec(),
+            BuiltIn::Absent(tool) => *tool.spec(),
+        }
+    }
+
+    /// What it says of itself, with its schemas and examples, which are made each time.
     pub fn tool(&self) -> Result<Tool, Fault> {
         match self {
             BuiltIn::Pure(tool) => tool.tool(),
@@ -64,7 +74,7 @@ impl fmt::Debug for BuiltIn {
             BuiltIn::Sandboxed(_) => "Sandboxed",
             BuiltIn::Absent(_) => "Absent",
         };
-        f.debug_tuple(kind).field(&self.tool().map(|tool| tool.name)).finish()
+        f.debug_tuple(kind).field(&self.spec().name).finish()
     }
 }
 
@@ -74,6 +84,6 @@ pub fn built_in() -> Vec<BuiltIn> {
         .into_iter()
         .flatten()
         .collect();
-    all.sort_by_cached_key(|tool| tool.tool().map(|tool| tool.name).ok());
+    all.sort_by_cached_key(|tool| tool.spec().name);
     all
 }

@@ -7,7 +7,7 @@ mod list;
 mod math;
 mod text;
 
-use hotcell_request::{Fault, Tool, ToolError, TypedTool, tool};
+use hotcell_request::{Fault, Spec, Tool, ToolError, TypedTool, tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::spec::{Shown, with_examples};
 const TEXT_MOST: usize = 1 << 20;
 
 pub(crate) fn tools() -> Vec<BuiltIn> {
-    let echo = shown(EchoTool, [(json!({"message": "hello"}), json!("hello"))]);
+    let echo = shown(EchoTool, || [(json!({"message": "hello"}), json!("hello"))]);
     [vec![echo], math::tools(), text::tools(), date::tools(), list::tools(), data::tools()]
         .into_iter()
         .flatten()
@@ -27,14 +27,18 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
 }
 
 /// A function with its examples, for which `#[tool]` has no word.
-struct WithExamples<T> {
+struct WithExamples<T, const N: usize> {
     tool: T,
-    examples: Vec<Shown>,
+    examples: fn() -> [Shown; N],
 }
 
-impl<T: TypedTool> TypedTool for WithExamples<T> {
+impl<T: TypedTool, const N: usize> TypedTool for WithExamples<T, N> {
+    fn spec(&self) -> Spec {
+        self.tool.spec()
+    }
+
     fn tool(&self) -> Result<Tool, Fault> {
-        self.tool.tool().map(|tool| with_examples(tool, &self.examples))
+        self.tool.tool().map(|tool| with_examples(tool, (self.examples)()))
     }
 
     fn call(&self, arguments: Value) -> Result<Value, ToolError> {
@@ -42,8 +46,8 @@ impl<T: TypedTool> TypedTool for WithExamples<T> {
     }
 }
 
-fn shown<const N: usize>(tool: impl TypedTool + 'static, examples: [Shown; N]) -> BuiltIn {
-    BuiltIn::Pure(Box::new(WithExamples { tool, examples: examples.into() }))
+fn shown<const N: usize>(tool: impl TypedTool + 'static, examples: fn() -> [Shown; N]) -> BuiltIn {
+    BuiltIn::Pure(Box::new(WithExamples { tool, examples }))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -25,7 +25,10 @@ use run::Content;
 
 /// A tool that is carried out by a program.
 pub trait SandboxedTool: Send + Sync {
-    /// What it says of itself.
+    /// What it says of itself in words. It costs nothing to ask for.
+    fn spec(&self) -> &Spec;
+
+    /// What it says of itself, with its schemas and examples.
     fn tool(&self) -> Result<Tool, Fault>;
 
     /// What to run for a call, whose arguments have been checked and spelled by the tool's schema.
@@ -150,20 +153,24 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
 }
 
 /// A way from arguments to a plan, and from what became of it to an answer.
-struct InSandbox<I, O> {
+struct InSandbox<I, O, const N: usize> {
     spec: Spec,
-    examples: Vec<Shown>,
+    examples: fn() -> [Shown; N],
     plan: fn(I) -> Result<Plan, ToolError>,
     answer: fn(&Ran) -> Result<O, ToolError>,
 }
 
-impl<I, O> SandboxedTool for InSandbox<I, O>
+impl<I, O, const N: usize> SandboxedTool for InSandbox<I, O, N>
 where
     I: DeserializeOwned + JsonSchema,
     O: Serialize + JsonSchema,
 {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     fn tool(&self) -> Result<Tool, Fault> {
-        tool_of::<I, O>(&self.spec, &self.examples)
+        tool_of::<I, O>(&self.spec, (self.examples)())
     }
 
     fn plan(&self, args: &Value) -> Result<Plan, ToolError> {
@@ -179,7 +186,7 @@ where
 
 fn in_sandbox<I, O, const N: usize>(
     spec: Spec,
-    examples: [Shown; N],
+    examples: fn() -> [Shown; N],
     plan: fn(I) -> Result<Plan, ToolError>,
     answer: fn(&Ran) -> Result<O, ToolError>,
 ) -> BuiltIn
@@ -187,7 +194,7 @@ where
     I: DeserializeOwned + JsonSchema + 'static,
     O: Serialize + JsonSchema + 'static,
 {
-    BuiltIn::Sandboxed(Box::new(InSandbox { spec, examples: examples.into(), plan, answer }))
+    BuiltIn::Sandboxed(Box::new(InSandbox { spec, examples, plan, answer }))
 }
 
 /// Most bytes of one argument or variable: the kernel takes no more, its end mark included.

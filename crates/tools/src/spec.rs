@@ -27,7 +27,7 @@ pub(crate) const fn spec(
         template: None,
         timeout: None,
         memory: None,
-        retries: 0,
+        retry: None,
         tags: &[],
         hosts: &[],
         paths: &[],
@@ -35,7 +35,10 @@ pub(crate) const fn spec(
 }
 
 /// The tool with these types.
-pub(crate) fn tool_of<I, O>(spec: &Spec, examples: &[Shown]) -> Result<Tool, Fault>
+pub(crate) fn tool_of<I, O>(
+    spec: &Spec,
+    examples: impl IntoIterator<Item = Shown>,
+) -> Result<Tool, Fault>
 where
     I: DeserializeOwned + JsonSchema,
     O: Serialize + JsonSchema,
@@ -43,8 +46,8 @@ where
     spec.tool_of(only_its_types::<I, O>).map(|tool| with_examples(tool, examples))
 }
 
-pub(crate) fn with_examples(mut tool: Tool, examples: &[Shown]) -> Tool {
-    let all = examples.iter().cloned();
+pub(crate) fn with_examples(mut tool: Tool, examples: impl IntoIterator<Item = Shown>) -> Tool {
+    let all = examples.into_iter();
     tool.examples = all.map(|(input, output)| Example { input, output }).collect();
     tool
 }

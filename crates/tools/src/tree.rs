@@ -18,7 +18,10 @@ use crate::spec::{Shown, read, tool_of, written};
 
 /// A tool that reads a tree.
 pub trait TreeTool: Send + Sync {
-    /// What it says of itself.
+    /// What it says of itself in words. It costs nothing to ask for.
+    fn spec(&self) -> &Spec;
+
+    /// What it says of itself, with its schemas and examples.
     fn tool(&self) -> Result<Tool, Fault>;
 
     /// Carries out a call, whose arguments have been checked and spelled by the tool's schema.
@@ -52,19 +55,23 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
 }
 
 /// A function on a tree.
-struct OnTree<I, O> {
+struct OnTree<I, O, const N: usize> {
     spec: Spec,
-    examples: Vec<Shown>,
+    examples: fn() -> [Shown; N],
     function: fn(&Root, I, Deadline) -> Result<O, ToolError>,
 }
 
-impl<I, O> TreeTool for OnTree<I, O>
+impl<I, O, const N: usize> TreeTool for OnTree<I, O, N>
 where
     I: DeserializeOwned + JsonSchema,
     O: Serialize + JsonSchema,
 {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     fn tool(&self) -> Result<Tool, Fault> {
-        tool_of::<I, O>(&self.spec, &self.examples)
+        tool_of::<I, O>(&self.spec, (self.examples)())
     }
 
     fn call(&self, root: &Root, args: Value, within: Deadline) -> Result<Value, ToolError> {
@@ -79,14 +86,14 @@ where
 
 fn on_tree<I, O, const N: usize>(
     spec: Spec,
-    examples: [Shown; N],
+    examples: fn() -> [Shown; N],
     function: fn(&Root, I, Deadline) -> Result<O, ToolError>,
 ) -> BuiltIn
 where
     I: DeserializeOwned + JsonSchema + 'static,
     O: Serialize + JsonSchema + 'static,
 {
-    BuiltIn::Tree(Box::new(OnTree { spec, examples: examples.into(), function }))
+    BuiltIn::Tree(Box::new(OnTree { spec, examples, function }))
 }
 
 /// Something in a tree, as an answer tells it.

@@ -115,6 +115,11 @@ impl Root {
         Ok(Content { bytes, total: facts.bytes, truncated: most < there })
     }
 
+    /// A regular file, opened for reading, and how many bytes it has.
+    pub fn file(&self, path: &Relative) -> Result<(File, u64), Error> {
+        self.open_file(path).map(|(file, facts)| (file, facts.bytes))
+    }
+
     /// Opens a directory for reading; `None` is the root itself.
     pub(crate) fn directory(&self, at: Option<&Relative>) -> Result<OwnedFd, Error> {
         held::open_directory(&self.dir, at.map_or(".", Relative::as_str))

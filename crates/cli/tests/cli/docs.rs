@@ -2,8 +2,23 @@
 
 use crate::support::{World, same_as_file};
 
-const COMMANDS: [&str; 8] =
-    ["", "run", "doctor", "template", "template ls", "config", "config show", "completions"];
+const COMMANDS: [&str; 15] = [
+    "",
+    "run",
+    "doctor",
+    "artifact",
+    "artifact ls",
+    "artifact get",
+    "artifact lineage",
+    "artifact verify",
+    "artifact tag",
+    "artifact rollback",
+    "template",
+    "template ls",
+    "config",
+    "config show",
+    "completions",
+];
 
 #[test]
 fn the_reference_is_the_help() {

@@ -1,19 +1,17 @@
 //! What a cached result depends on.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hotcell_request::{Cache as Rule, Call, PathPattern, canonical};
-use hotcell_workspace::{GlobOptions, Globs, Kind};
+use hotcell_request::{Cache as Rule, Call, canonical};
+use hotcell_workspace::Relative;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::engine::Engine;
 use crate::guard::cache::Key;
 
-/// Most declared inputs, bytes of one of them, and time to read them all. Beyond that a result is not kept.
-const FILES_MOST: usize = 1000;
+/// Most bytes of a declared input. The result for a larger one is not kept.
 const BYTES_MOST: usize = 16 * 1024 * 1024;
-const TIME_MOST: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// A result that is still good.
@@ -33,7 +31,7 @@ impl Engine {
 
     /// `None` for tools whose results are not kept, and where an input cannot be read.
     pub(crate) fn key(&self, call: &Call) -> Option<Key> {
-        let Rule::Keep { inputs, .. } = &call.tool().tool().cache else { return None };
+        let inputs = call.cache_inputs()?;
         let mut hash = Sha256::new();
         for part in [
             call.caller().tenant.as_str().as_bytes(),
@@ -42,31 +40,22 @@ impl Engine {
         ] {
             add(&mut hash, part);
         }
-        if !inputs.is_empty() {
-            self.add_inputs(&mut hash, inputs)?;
+        for path in inputs {
+            self.add_input(&mut hash, path)?;
         }
         Some(hash.finalize().into())
     }
 
-    /// The paths and contents of the declared inputs that are there.
-    fn add_inputs(&self, hash: &mut Sha256, inputs: &[PathPattern]) -> Option<()> {
-        let root = self.workspace.as_ref()?;
-        let globs = Globs::new(inputs.iter().map(PathPattern::as_str)).ok()?;
-        let until = Instant::now() + TIME_MOST;
-        let options = GlobOptions { most: FILES_MOST, hidden: true, within: TIME_MOST };
-        let found = root.glob(&globs, options).ok().filter(|found| !found.truncated)?;
-        for entry in found.entries {
-            match entry.kind {
-                Kind::Directory => continue,
-                Kind::Symlink { .. } => return None,
-                Kind::File(_) => {}
+    /// The content of a declared input; that it is not there is one as well.
+    fn add_input(&self, hash: &mut Sha256, path: &str) -> Option<()> {
+        let (root, path) = (self.workspace.as_ref()?, Relative::parse(path).ok()?);
+        match root.exists(&path).ok()? {
+            None => add(hash, b"absent"),
+            Some(_) => {
+                let content = root.read(&path, .., BYTES_MOST).ok().filter(|all| !all.truncated)?;
+                add(hash, b"file");
+                add(hash, &content.bytes);
             }
-            let content = root.read(&entry.path, .., BYTES_MOST).ok()?;
-            if content.truncated || Instant::now() > until {
-                return None;
-            }
-            add(hash, entry.path.as_str().as_bytes());
-            add(hash, &content.bytes);
         }
         Some(())
     }

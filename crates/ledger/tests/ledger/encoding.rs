@@ -182,7 +182,7 @@ fn the_bytes_of_known_rows_stay_what_they_are() {
     let fixed = "
         INSERT INTO artifact VALUES (1, x'00000000000000000000000000000001', 'local', 'alice', 'a.txt',
             1, x'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad', 3, 'text/plain',
-            'data', 'file', -1, x'00000000000000000000000000000002', NULL);
+            'data', 'file', -1, x'00000000000000000000000000000002', NULL, 1);
         INSERT INTO artifact_edge VALUES
             (x'00000000000000000000000000000001', 0, 'input', NULL, NULL, NULL);";
     home.conn.execute_batch(fixed).unwrap();

@@ -6,7 +6,7 @@ use hotcell_ledger::{By, Error, Filter, MANIFEST, NewArtifact, export};
 use hotcell_types::Name;
 use serde_json::Value;
 
-use crate::home::{Home, by, files_below, from, new};
+use crate::home::{Home, by, files_below, from, large, new};
 
 fn manifest(dir: &std::path::Path) -> Vec<Value> {
     let text = fs::read_to_string(dir.join(MANIFEST)).unwrap();
@@ -83,6 +83,7 @@ fn the_manifest_has_everything_that_is_known() {
             "version": 1,
             "digest": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
             "size": 3,
+            "is_kept": true,
             "media": "text/plain",
             "type": "data",
             "role": "file",
@@ -103,7 +104,8 @@ fn the_manifest_has_everything_that_is_known() {
 #[test]
 fn a_changed_content_is_refused_and_named_and_the_rest_is_there() {
     let mut home = Home::new();
-    let (good, bad, gone) = (home.add("good", b"1"), home.add("bad", b"2"), home.add("gone", b"3"));
+    let good = home.add("good", b"1");
+    let (bad, gone) = (home.add("bad", &large(b"2")), home.add("gone", &large(b"3")));
     let file = home.file_of(&bad.blob.digest);
     fs::remove_file(&file).unwrap();
     fs::write(&file, "X").unwrap();

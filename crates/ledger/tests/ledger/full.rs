@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hotcell_ledger::{StoreError, is_referenced};
 
-use crate::home::{files_below, open};
+use crate::home::{files_below, large, open};
 
 /// Set for the process that sees the small file system.
 const HOME: &str = "HOTCELL_LEDGER_TEST_FULL";
@@ -19,17 +19,17 @@ fn child_on_a_full_disk() {
     let artifacts = home.join("artifacts");
     let (conn, store) = open(home);
     let hold = store.hold().unwrap();
-    let kept = hold.put(&b"before"[..], 10).unwrap();
+    let kept = hold.put(&large(b"before")[..], 1 << 20).unwrap();
     let before = files_below(&artifacts);
 
     let full = hold.put(io::repeat(7).take(64 << 20), 1 << 30);
     assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
     assert_eq!(files_below(&artifacts), before, "the partial file is left");
-    assert!(store.content(&kept.blob()).is_ok());
+    assert!(store.content(&conn, &kept.blob()).is_ok());
 
     // Room is made, and everything goes on.
-    let after = hold.put(&b"after"[..], 10).unwrap();
-    assert!(store.content(&after.blob()).is_ok());
+    let after = hold.put(&large(b"after")[..], 1 << 20).unwrap();
+    assert!(store.content(&conn, &after.blob()).is_ok());
     assert!(!is_referenced(&conn, &after.blob().digest).unwrap());
     println!("\nfull disk seen");
 }

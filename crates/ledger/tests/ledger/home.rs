@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use hotcell_ledger::{
-    Artifact, ArtifactId, By, Counts, Digest, Edge, NewArtifact, Role, RowId, Statement, Store,
-    Stored, Type, add, migrate,
+    Artifact, ArtifactId, By, Counts, Digest, Edge, MAX_SMALL, NewArtifact, Role, RowId, Statement,
+    Store, Stored, Type, add, migrate,
 };
 use hotcell_types::{CallId, Name};
 use rusqlite::Connection;
@@ -45,6 +45,11 @@ impl Home {
 
     pub(crate) fn put(&self, content: &[u8]) -> Stored {
         self.store.hold().unwrap().put(content, 1 << 30).unwrap()
+    }
+
+    /// As large as what is in a file at least is.
+    pub(crate) fn put_large(&self, begin: &[u8]) -> Stored {
+        self.put(&large(begin))
     }
 
     pub(crate) fn add(&mut self, name: &str, content: &[u8]) -> Artifact {
@@ -94,6 +99,14 @@ pub(crate) fn file_of(home: &Path, digest: &Digest) -> PathBuf {
     let text = digest.to_string();
     let (shard, rest) = text.split_at(2);
     home.join("artifacts").join(shard).join(rest)
+}
+
+/// Too large for the ledger itself.
+pub(crate) fn large(begin: &[u8]) -> Vec<u8> {
+    let mut content = begin.to_vec();
+    content.resize(begin.len() + MAX_SMALL as usize, b'.');
+    content.push(b'!');
+    content
 }
 
 /// Files below a directory, relative to it.

@@ -129,13 +129,21 @@ fn a_search_finds_words_anywhere_and_puts_the_best_first() {
         ("secret", &[]),
         (" ", &[]),
     ] {
-        let found = search(&home.conn, &Name::LOCAL, &words.parse().unwrap(), 10).unwrap();
+        let found =
+            search(&home.conn, &Filter::of(Name::LOCAL), &words.parse().unwrap(), 10).unwrap();
         assert_eq!(names(&found), expected, "{words}");
     }
-    let found = search(&home.conn, &Name::LOCAL, &"rs".parse().unwrap(), 1).unwrap();
+    // Together with everything else that can be asked for.
+    let narrow = Filter { role: Some(Role::Stdout), ..Filter::of(Name::LOCAL) };
+    assert!(search(&home.conn, &narrow, &"rs".parse().unwrap(), 10).unwrap().is_empty());
+    let found = search(&home.conn, &Filter::of(Name::LOCAL), &"rs".parse().unwrap(), 1).unwrap();
     assert_eq!(names(&found), ["src/lib.rs"]);
     let many = "zzz ".repeat(250);
-    assert!(search(&home.conn, &Name::LOCAL, &many.parse().unwrap(), 10).unwrap().is_empty());
+    assert!(
+        search(&home.conn, &Filter::of(Name::LOCAL), &many.parse().unwrap(), 10)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -249,7 +257,8 @@ fn ten_thousand_artifacts_are_linked_listed_and_searched_in_a_blink() {
     assert!(last.ancestors.len() >= 4_999 && !last.is_cut);
     let first = lineage(&home.conn, &Name::LOCAL, ids[0], u32::MAX).unwrap();
     assert!(first.descendants.len() >= 9_000 && first.descendants.len() <= MAX_LINKS);
-    let found = search(&home.conn, &Name::LOCAL, &"dir7/ csv".parse().unwrap(), 100).unwrap();
+    let found =
+        search(&home.conn, &Filter::of(Name::LOCAL), &"dir7/ csv".parse().unwrap(), 100).unwrap();
     assert_eq!(found.len(), 100);
     let filter = Filter { name: Some(Named::Beginning("dir7/".into())), ..Filter::of(Name::LOCAL) };
     assert_eq!(list(&home.conn, &filter, Page::first(50)).unwrap().len(), 50);

@@ -4,22 +4,25 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use hotcell_ledger::{Blob, Damage, Digest, Error, Media, Store, StoreError, Swept, is_referenced};
+use hotcell_ledger::{
+    Blob, Damage, Digest, Error, Fault, MAX_SMALL, Media, Store, StoreError, Stored, Swept, add,
+    add_unkept, is_referenced, verify_contents,
+};
 use proptest::prelude::*;
 use rustix::fs::{FileType, FlockOperation};
 
-use crate::home::{Home, file_of, files_below};
+use crate::home::{Home, file_of, files_below, large, new};
 
 /// More than is checked at once.
-const LARGE: usize = 9 * 1024 * 1024 + 7;
+const HUGE: usize = 9 * 1024 * 1024 + 7;
 
-fn large() -> Vec<u8> {
-    (0..LARGE).map(|at| (at / 1000) as u8).collect()
+fn huge() -> Vec<u8> {
+    (0..HUGE).map(|at| (at / 1000) as u8).collect()
 }
 
-fn read(store: &Store, blob: &Blob) -> Result<Vec<u8>, StoreError> {
+fn read(home: &Home, blob: &Blob) -> Result<Vec<u8>, Error> {
     let mut content = Vec::new();
-    store.content(blob)?.read_to_end(&mut content).unwrap();
+    home.store.content(&home.conn, blob)?.read_to_end(&mut content).unwrap();
     Ok(content)
 }
 
@@ -32,34 +35,34 @@ fn overwrite(file: &std::path::Path, content: &[u8]) {
 #[test]
 fn a_content_comes_out_as_it_went_in() {
     let home = Home::new();
-    for content in [&b""[..], b"abc", &vec![7; 4 * 1024 * 1024], &large()] {
+    for content in [&large(b""), &large(b"abc"), &vec![7; 4 * 1024 * 1024], &huge()] {
         let stored = home.put(content);
         assert_eq!(stored.blob(), Blob { digest: Digest::of(content), size: content.len() as u64 });
-        assert!(read(&home.store, &stored.blob()).unwrap() == content);
+        assert!(read(&home, &stored.blob()).unwrap() == *content);
         let mode = fs::metadata(home.file_of(&stored.blob().digest)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o400);
     }
-    assert_eq!(home.put(b"\x89PNG\r\n\x1a\n").media(), Media::Png);
+    assert_eq!(home.put_large(b"\x89PNG\r\n\x1a\n").media(), Media::Png);
     assert_eq!(files_below(&home.artifacts()).len(), 5);
 }
 
 #[test]
 fn the_same_content_is_stored_once_and_a_damaged_one_is_replaced() {
     let home = Home::new();
-    let first = home.put(b"abc").blob();
+    let first = home.put_large(b"abc").blob();
     let file = home.file_of(&first.digest);
     let modified = fs::metadata(&file).unwrap().modified().unwrap();
-    assert_eq!(home.put(b"abc").blob(), first);
+    assert_eq!(home.put_large(b"abc").blob(), first);
     assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), modified);
     overwrite(&file, b"longer than it was");
-    assert_eq!(home.put(b"abc").blob(), first);
-    assert_eq!(read(&home.store, &first).unwrap(), b"abc");
+    assert_eq!(home.put_large(b"abc").blob(), first);
+    assert!(read(&home, &first).unwrap() == large(b"abc"));
     // Nor is a link that stands there followed.
     fs::remove_file(&file).unwrap();
     let elsewhere = home.dir.path().join("elsewhere");
-    fs::write(&elsewhere, "abc").unwrap();
+    fs::write(&elsewhere, large(b"abc")).unwrap();
     symlink(&elsewhere, &file).unwrap();
-    home.put(b"abc");
+    home.put_large(b"abc");
     assert!(fs::symlink_metadata(&file).unwrap().is_file());
     assert_eq!(files_below(&home.artifacts()).len(), 1);
 }
@@ -77,6 +80,9 @@ fn too_much_and_a_source_that_fails_leave_nothing() {
     let hold = home.store.hold().unwrap();
     assert!(matches!(hold.put(&b"abcd"[..], 3), Err(StoreError::TooLarge { most: 3 })));
     assert!(hold.put(&b"abc"[..], 3).is_ok());
+    assert!(hold.put(&large(b"abc")[..], 1 << 20).is_ok());
+    let most = MAX_SMALL + 3;
+    assert!(matches!(hold.put(&large(b"abc")[..], most), Err(StoreError::TooLarge { .. })));
     assert!(matches!(hold.put(io::repeat(0), 1 << 20), Err(StoreError::TooLarge { .. })));
     assert!(matches!(hold.put(Fails(3), 1 << 30), Err(StoreError::Source(_))));
     assert_eq!(files_below(&home.artifacts()).len(), 1);
@@ -86,7 +92,7 @@ fn too_much_and_a_source_that_fails_leave_nothing() {
 #[test]
 fn aud_19_a_changed_content_is_never_served() {
     let home = Home::new();
-    for content in [b"abc".to_vec(), large()] {
+    for content in [large(b"abc"), huge()] {
         let blob = home.put(&content).blob();
         let file = home.file_of(&blob.digest);
         let mut changed = content.clone();
@@ -99,11 +105,12 @@ fn aud_19_a_changed_content_is_never_served() {
             (b"", Damage::Size(0)),
         ] {
             overwrite(&file, damaged);
-            for refused in
-                [home.store.content(&blob).map(drop), home.store.range(&blob, 0, 1).map(drop)]
-            {
+            for refused in [
+                home.store.content(&home.conn, &blob).map(drop),
+                home.store.range(&home.conn, &blob, 0, 1).map(drop),
+            ] {
                 match refused {
-                    Err(StoreError::Tampered { digest, damage: found }) => {
+                    Err(Error::Store(StoreError::Tampered { digest, damage: found })) => {
                         assert_eq!((digest, found), (blob.digest, damage));
                     }
                     other => panic!("{other:?}"),
@@ -111,7 +118,10 @@ fn aud_19_a_changed_content_is_never_served() {
             }
         }
         fs::remove_file(&file).unwrap();
-        assert!(matches!(home.store.content(&blob), Err(StoreError::Missing(_))));
+        assert!(matches!(
+            home.store.content(&home.conn, &blob),
+            Err(Error::Store(StoreError::Missing(_)))
+        ));
     }
 }
 
@@ -119,11 +129,11 @@ fn aud_19_a_changed_content_is_never_served() {
 #[test]
 fn a_content_that_changes_while_it_is_read_ends_with_an_error() {
     let home = Home::new();
-    let content = large();
+    let content = huge();
     let blob = home.put(&content).blob();
-    let mut reader = home.store.content(&blob).unwrap();
+    let mut reader = home.store.content(&home.conn, &blob).unwrap();
     let mut changed = content.clone();
-    changed[LARGE - 1] ^= 1;
+    changed[HUGE - 1] ^= 1;
     overwrite(&home.file_of(&blob.digest), &changed);
     let mut served = Vec::new();
     let error = reader.read_to_end(&mut served).unwrap_err();
@@ -135,10 +145,10 @@ fn a_content_that_changes_while_it_is_read_ends_with_an_error() {
     assert_eq!(reader.read_to_end(&mut served).unwrap(), 0);
 
     // A small one is served from where it was checked.
-    let blob = home.put(b"abc").blob();
-    let mut reader = home.store.content(&blob).unwrap();
-    overwrite(&home.file_of(&blob.digest), b"xyz");
-    assert_eq!(io::read_to_string(&mut reader).unwrap(), "abc");
+    let blob = home.put_large(b"abc").blob();
+    let mut reader = home.store.content(&home.conn, &blob).unwrap();
+    overwrite(&home.file_of(&blob.digest), &large(b"xyz"));
+    assert!(io::read_to_string(&mut reader).unwrap().starts_with("abc"));
 }
 
 fn make(file: &std::path::Path, kind: FileType) {
@@ -149,7 +159,7 @@ fn make(file: &std::path::Path, kind: FileType) {
 #[test]
 fn links_pipes_and_directories_are_not_contents() {
     let home = Home::new();
-    let blob = home.put(b"abc").blob();
+    let blob = home.put_large(b"abc").blob();
     let file = home.file_of(&blob.digest);
     let elsewhere = home.dir.path().join("elsewhere");
     let plant: [(&str, &dyn Fn()); 5] = [
@@ -159,12 +169,12 @@ fn links_pipes_and_directories_are_not_contents() {
         ("a pipe", &|| make(&file, FileType::Fifo)),
         ("a socket", &|| make(&file, FileType::Socket)),
     ];
-    fs::write(&elsewhere, "abc").unwrap();
+    fs::write(&elsewhere, large(b"abc")).unwrap();
     for (what, plant) in plant {
         fs::remove_file(&file).or_else(|_| fs::remove_dir(&file)).unwrap();
         plant();
-        match home.store.content(&blob) {
-            Err(StoreError::Tampered { damage: Damage::NotPlain, .. }) => {}
+        match home.store.content(&home.conn, &blob) {
+            Err(Error::Store(StoreError::Tampered { damage: Damage::NotPlain, .. })) => {}
             other => panic!("{what}: {other:?}"),
         }
     }
@@ -173,13 +183,14 @@ fn links_pipes_and_directories_are_not_contents() {
     fs::remove_file(&file).unwrap();
     fs::remove_dir(shard).unwrap();
     fs::create_dir(home.dir.path().join("outside")).unwrap();
-    fs::write(home.dir.path().join("outside").join(file.file_name().unwrap()), "abc").unwrap();
+    fs::write(home.dir.path().join("outside").join(file.file_name().unwrap()), large(b"abc"))
+        .unwrap();
     symlink(home.dir.path().join("outside"), shard).unwrap();
     assert!(matches!(
-        home.store.content(&blob),
-        Err(StoreError::Tampered { damage: Damage::NotPlain, .. })
+        home.store.content(&home.conn, &blob),
+        Err(Error::Store(StoreError::Tampered { damage: Damage::NotPlain, .. }))
     ));
-    assert!(home.store.hold().unwrap().put(&b"abc"[..], 10).is_err());
+    assert!(home.store.hold().unwrap().put(&large(b"abc")[..], 1 << 20).is_err());
 }
 
 #[test]
@@ -199,29 +210,33 @@ fn a_store_that_others_may_write_is_refused() {
 #[test]
 fn cr_05_sweeping_removes_what_no_row_refers_to() {
     let mut home = Home::new();
-    let kept = home.add("kept", b"kept");
-    let orphan = home.put(b"orphan").blob();
+    let (kept, small) = (home.add("kept", &large(b"kept")), home.add("small", b"kept"));
+    let orphan = home.put_large(b"orphan").blob();
     fs::write(home.artifacts().join(".part-0123"), "half").unwrap();
     fs::write(home.artifacts().join("README"), "not ours").unwrap();
     let sweep = |home: &Home| home.store.sweep(|digest| is_referenced(&home.conn, digest));
-    assert_eq!(sweep(&home).unwrap(), Swept { partials: 1, contents: 1, bytes: 6 });
+    assert_eq!(sweep(&home).unwrap(), Swept { partials: 1, contents: 1, bytes: orphan.size });
     assert_eq!(sweep(&home).unwrap(), Swept::default());
-    assert!(matches!(home.store.content(&orphan), Err(StoreError::Missing(_))));
-    assert_eq!(read(&home.store, &kept.blob).unwrap(), b"kept");
+    assert!(matches!(
+        home.store.content(&home.conn, &orphan),
+        Err(Error::Store(StoreError::Missing(_)))
+    ));
+    assert!(read(&home, &kept.blob).unwrap() == large(b"kept"));
+    assert_eq!(read(&home, &small.blob).unwrap(), b"kept");
     assert!(home.artifacts().join("README").exists());
     // The directory is there already, and the content comes back.
-    assert_eq!(home.put(b"orphan").blob(), orphan);
+    assert_eq!(home.put_large(b"orphan").blob(), orphan);
 }
 
 #[test]
 fn nothing_is_swept_while_somebody_registers_what_was_put() {
     let home = Home::new();
-    let stored = home.put(b"not yet referenced");
+    let stored = home.put_large(b"not yet referenced");
     // Through another descriptor, as another process would.
     let other = Store::open(&home.artifacts()).unwrap();
     let sweep = || other.sweep(|digest| is_referenced(&home.conn, digest));
     assert!(matches!(sweep(), Err(Error::Store(StoreError::Busy))));
-    assert!(home.store.content(&stored.blob()).is_ok());
+    assert!(home.store.content(&home.conn, &stored.blob()).is_ok());
     drop(stored);
     // Nor does anybody begin to, between the question and the removal.
     let lock = fs::File::open(home.artifacts()).unwrap();
@@ -236,10 +251,10 @@ fn nothing_is_swept_while_somebody_registers_what_was_put() {
 #[test]
 fn a_sweep_that_cannot_ask_removes_nothing() {
     let home = Home::new();
-    let blob = home.put(b"abc").blob();
+    let blob = home.put_large(b"abc").blob();
     let swept = home.store.sweep(|_| Err(Error::TooLarge));
     assert!(matches!(swept, Err(Error::TooLarge)));
-    assert!(home.store.content(&blob).is_ok());
+    assert!(home.store.content(&home.conn, &blob).is_ok());
 }
 
 /// What somebody may be reading stays the same file.
@@ -252,10 +267,10 @@ fn many_threads_can_put_the_same_content_and_the_first_is_kept() {
         let hold = store.hold().unwrap();
         let put = |number: u8| {
             together.wait();
-            let blob = hold.put(&[number; 1000][..], 1000).unwrap().blob();
-            let inode = fs::metadata(file_of(dir, &blob.digest)).unwrap().ino();
-            assert!(read(store, &blob).unwrap() == [number; 1000]);
-            inode
+            let blob = hold.put(&large(&[number])[..], 1 << 20).unwrap().blob();
+            let file = file_of(dir, &blob.digest);
+            assert!(fs::read(&file).unwrap() == large(&[number]));
+            fs::metadata(file).unwrap().ino()
         };
         (0..20).map(put).collect::<Vec<u64>>()
     };
@@ -273,16 +288,18 @@ proptest! {
     #[test]
     fn a_range_is_that_part_of_the_content(
         content in prop::collection::vec(any::<u8>(), 0..300),
+        is_large in any::<bool>(),
         from in prop_oneof![0..400_u64, Just(u64::MAX)],
         length in prop_oneof![0..400_u64, Just(u64::MAX)],
     ) {
-        let home = Home::new();
-        let blob = home.put(&content).blob();
-        let range = home.store.range(&blob, from, length).unwrap();
+        let mut home = Home::new();
+        let content = if is_large { large(&content) } else { content };
+        let blob = home.add("a", &content).blob;
+        let range = home.store.range(&home.conn, &blob, from, length).unwrap();
         let expected: Vec<u8> = content
             .into_iter()
-            .skip(from.min(1000) as usize)
-            .take(length.min(1000) as usize)
+            .skip(from.min(1 << 20) as usize)
+            .take(length.min(1 << 20) as usize)
             .collect();
         prop_assert_eq!(range, expected);
     }
@@ -291,11 +308,102 @@ proptest! {
 #[test]
 fn a_range_goes_across_what_is_checked_at_once() {
     let home = Home::new();
-    let content = large();
+    let content = huge();
     let blob = home.put(&content).blob();
     let four = 4 * 1024 * 1024;
-    for (from, length) in [(four - 3, 10), (0, 8), (LARGE - 3, 100), (1, LARGE)] {
-        let range = home.store.range(&blob, from as u64, length as u64).unwrap();
-        assert!(range == content[from..(from + length).min(LARGE)], "{from} {length}");
+    for (from, length) in [(four - 3, 10), (0, 8), (HUGE - 3, 100), (1, HUGE)] {
+        let range = home.store.range(&home.conn, &blob, from as u64, length as u64).unwrap();
+        assert!(range == content[from..(from + length).min(HUGE)], "{from} {length}");
     }
+}
+
+/// What is small is there with its row and not before, and costs no file.
+#[test]
+fn a_small_content_comes_and_goes_with_its_row() {
+    let mut home = Home::new();
+    for size in [0, 1, MAX_SMALL - 1, MAX_SMALL, MAX_SMALL + 1] {
+        let content = vec![7; size as usize];
+        let stored = home.put(&content);
+        assert_eq!(stored.blob(), Blob::of(&content));
+        assert_eq!(home.file_of(&stored.blob().digest).exists(), size > MAX_SMALL, "{size}");
+        let tx = home.conn.transaction().unwrap();
+        add(&tx, &stored, new("a")).unwrap();
+        drop(tx);
+        let refused = read(&home, &stored.blob());
+        assert_eq!(refused.is_err(), size <= MAX_SMALL, "{size}");
+        let artifact = home.add("a", &content);
+        assert!(read(&home, &artifact.blob).unwrap() == content);
+    }
+    assert_eq!(
+        Stored::small(vec![7; 1 + MAX_SMALL as usize]).unwrap_err().len() as u64,
+        1 + MAX_SMALL
+    );
+    // It is not removed under a row, also by mistake.
+    assert!(home.conn.execute("DELETE FROM artifact_content", []).is_err());
+}
+
+#[test]
+fn aud_19_a_changed_small_content_is_never_served_and_always_found() {
+    for (change, damage) in [
+        ("bytes = x'616264'", Damage::Content(Digest::of(b"abd"))),
+        ("bytes = x''", Damage::Size(0)),
+        ("bytes = zeroblob(10000000)", Damage::Size(10_000_000)),
+        ("bytes = zeroblob(65537)", Damage::Size(65_537)),
+    ] {
+        let mut home = Home::new();
+        let blob = home.add("a", b"abc").blob;
+        home.conn.execute(&format!("UPDATE artifact_content SET {change}"), []).unwrap();
+        for refused in [
+            home.store.content(&home.conn, &blob).map(drop),
+            home.store.range(&home.conn, &blob, 0, 1).map(drop),
+        ] {
+            match refused {
+                Err(Error::Store(StoreError::Tampered { damage: found, .. })) => {
+                    assert_eq!(found, damage, "{change}");
+                }
+                other => panic!("{change}: {other:?}"),
+            }
+        }
+        let mut faults = Vec::new();
+        verify_contents(&home.conn, &home.store, |fault| faults.push(fault)).unwrap();
+        assert_eq!(faults.len(), 1, "{change}: {faults:?}");
+        // Whoever brings the right one repairs it.
+        home.add("again", b"abc");
+        assert_eq!(read(&home, &blob).unwrap(), b"abc");
+    }
+    let mut home = Home::new();
+    let blob = home.add("a", b"abc").blob;
+    home.conn.execute("UPDATE artifact_content SET digest = zeroblob(32)", []).unwrap();
+    let mut faults = Vec::new();
+    let verified = verify_contents(&home.conn, &home.store, |fault| faults.push(fault)).unwrap();
+    assert_eq!((faults, verified.unreferenced), (vec![Fault::Missing(blob.digest)], 1));
+}
+
+#[test]
+fn what_was_not_kept_is_told_and_is_no_fault() {
+    let mut home = Home::new();
+    let blob = Blob { digest: Digest::of(b"gone"), size: 1 << 40 };
+    let (artifact, statement) = home.write(|tx| add_unkept(tx, blob, new("a"))).unwrap();
+    assert_eq!((artifact.blob, artifact.is_kept), (blob, false));
+    assert!(statement.bytes().starts_with(b"hotcell artifact not kept 1\n"));
+    let verified = verify_contents(&home.conn, &home.store, |fault| panic!("{fault}")).unwrap();
+    assert_eq!((verified.contents, verified.unreferenced), (0, 0));
+    assert!(!is_referenced(&home.conn, &blob.digest).unwrap());
+    assert!(matches!(read(&home, &blob), Err(Error::Store(StoreError::Missing(_)))));
+}
+
+/// As homes have them that were made before.
+#[test]
+fn a_small_content_may_also_be_a_file() {
+    let mut home = Home::new();
+    let blob = home.add("a", b"abc").blob;
+    let file = home.file_of(&blob.digest);
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    fs::write(&file, "abc").unwrap();
+    home.conn
+        .execute_batch("DROP TRIGGER artifact_content_is_kept; DELETE FROM artifact_content")
+        .unwrap();
+    assert_eq!(read(&home, &blob).unwrap(), b"abc");
+    let verified = verify_contents(&home.conn, &home.store, |fault| panic!("{fault}")).unwrap();
+    assert_eq!((verified.contents, verified.unreferenced), (1, 0));
 }

@@ -7,22 +7,11 @@ use std::time::{Duration, Instant};
 
 use hotcell_record::{
     AppendError, Draft, Durability, Fill, Filter, From, Kind, MOST_BUFFERED, MOST_WAITING, Options,
-    Record, RetentionPolicy, Sink, Standing, WriteError, restore,
+    Record, RetentionPolicy, Sink, Standing, WriteError, restore, statements,
 };
 use hotcell_types::{Caller, Door, Name, Status};
 
 use crate::common::*;
-
-/// Long enough for any machine; nothing waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 #[test]
 fn a_home_is_private_and_begins_with_one_event_and_one_checkpoint() {
@@ -156,20 +145,44 @@ fn rows_and_events_are_there_together_or_not_at_all() {
         record.write(Durability::Committed, |_| Ok::<_, ()>(((), vec![draft(Kind::Opened)])));
     assert!(matches!(refused, Err(WriteError::Append(AppendError::NotByItself(_)))));
     let ((), intent) = record
-        .begin_with(full(Kind::Intent, 5), |tx| tx.execute_batch("INSERT INTO mine VALUES (5)"))
+        .begin_with(full(Kind::Intent, 5), |tx| {
+            tx.execute_batch("INSERT INTO mine VALUES (5)").map(|()| ((), vec![stated(5)]))
+        })
         .unwrap();
-    let failed = intent.finish_with(full(Kind::Outcome, 5), |_| Err::<(), _>("no"));
+    let failed = intent.finish_with(full(Kind::Outcome, 5), |_| Err::<((), Vec<Draft>), _>("no"));
     assert_eq!(failed.unwrap_err(), WriteError::Own("no"));
     assert_eq!(record.runs(&all()).unwrap()[0].end.as_ref().unwrap().status, Some(Status::Unknown));
-    let ((), intent) = record.begin_with(full(Kind::Intent, 6), |_| Ok::<_, ()>(())).unwrap();
+    let ((), intent) =
+        record.begin_with(full(Kind::Intent, 6), |_| Ok::<_, ()>(((), vec![]))).unwrap();
     intent
-        .finish_with(full(Kind::Outcome, 6), |tx| tx.execute_batch("INSERT INTO mine VALUES (6)"))
+        .finish_with(full(Kind::Outcome, 6), |tx| {
+            tx.execute_batch("INSERT INTO mine VALUES (6)").map(|()| ((), vec![stated(6)]))
+        })
         .unwrap();
     record.close().unwrap();
     let connection = rusqlite::Connection::open(database(home.path())).unwrap();
     let rows: String =
         connection.query_row("SELECT group_concat(x) FROM mine", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, "1,5,6");
+    // Another kind would be taken for a payload that is lost.
+    let record = open(home.path());
+    let other = Draft { kind: Kind::Note, ..stated(7) };
+    let refused = record.append(other, Durability::Synced);
+    assert_eq!(refused.unwrap_err(), AppendError::NoRow(Kind::Note));
+    drop(record);
+    // What is said of rows stands between an intent and its outcome, and is no payload.
+    let kinds: Vec<Kind> = open(home.path())
+        .events(&Filter { call: Some(call(6)), ..all() })
+        .unwrap()
+        .iter()
+        .map(|event| event.kind)
+        .collect();
+    assert_eq!(kinds, [Kind::Intent, Kind::ArtifactAdded, Kind::Outcome]);
+    let mut found = Vec::new();
+    statements(&connection, |stated| found.push(stated)).unwrap();
+    assert_eq!(found, [5, 6].map(|number| stated(number).stated.unwrap()));
+    drop(connection);
+    assert_sound(home.path());
     assert_sound(home.path());
 }
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
+pub(crate) fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/verify.py");
     let mut command = Command::new("python3");
     command.arg(script);
@@ -28,7 +28,7 @@ fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
     (standing, said)
 }
 
-/// With everything in it: open and recovered calls, cut payloads, pruned ones.
+/// With everything in it: open and recovered calls, cut payloads, pruned ones, a row of another table.
 fn rich() -> TempDir {
     let home = filled(4);
     let record = open(home.path());
@@ -42,9 +42,11 @@ fn rich() -> TempDir {
             Durability::Synced,
         )
         .unwrap();
+    record.append(stated(102), Durability::Synced).unwrap();
     record.checkpoint().unwrap();
     record.append(note("not covered yet"), Durability::Synced).unwrap();
     record.clone().close().unwrap();
+    settle(home.path());
     home
 }
 

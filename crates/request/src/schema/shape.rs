@@ -7,7 +7,7 @@ use jsonschema::Draft;
 use serde_json::{Map, Value};
 
 use super::PATTERNS_MOST;
-use super::walk::{self, Budget, MARK};
+use super::walk::{self, Budget, MARK, Mark};
 use crate::fault::{Fault, push_key};
 use crate::text::shown;
 
@@ -225,6 +225,22 @@ fn reached<'s>(
         }
     }
     Ok((reached, names))
+}
+
+/// Whether something that this schema speaks of is marked as a path.
+pub(super) fn takes_path(root: &Value, schema: &Value) -> bool {
+    let (mut waiting, mut seen) = (vec![schema], BTreeSet::new());
+    while let Some(schema) = waiting.pop() {
+        let Some(members) = schema.as_object().filter(|_| seen.insert(address(schema))) else {
+            continue;
+        };
+        if members.get(MARK).and_then(walk::mark) == Some(Mark::Path) {
+            return true;
+        }
+        let parts = parts(root, members).into_iter().filter(|(reach, _)| *reach != Reach::Names);
+        waiting.extend(parts.map(|(_, part)| part));
+    }
+    false
 }
 
 /// Every default is whole: putting defaults into it changes nothing.

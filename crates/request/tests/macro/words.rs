@@ -23,4 +23,10 @@ fn no_name(input: Add) -> Result<f64, ToolError> {
     Ok(input.a)
 }
 
+/// Adds.
+#[tool(name = "math.add", version = "1.0.0", effects(pure), retry(attempts = 3))]
+fn without_wait(input: Add) -> Result<f64, ToolError> {
+    Ok(input.a)
+}
+
 fn main() {}

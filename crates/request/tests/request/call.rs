@@ -420,3 +420,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_kept_result_depends_on_the_paths_that_the_rule_names() {
+    let path = json!({"type": "string", "x-hotcell": "path"});
+    let input = json!({
+        "type": "object",
+        "properties": {
+            "path": path,
+            "paths": {"type": "array", "items": {"$ref": "#/$defs/Path"}},
+            "config": {"type": "string", "x-hotcell": "path", "default": "lint.toml"},
+            "into": path,
+            "a/b": path
+        },
+        "$defs": {"Path": path}
+    });
+    let args = json!({"path": "./a", "paths": ["b", "c//d"], "into": "out", "a/b": "e"});
+    let rule = |inputs: Value| json!({"cache": {"keep": {"for": "5m", "inputs": inputs}}});
+    for (more, expected) in [
+        (json!({}), None),
+        (rule(json!([])), Some(&[][..])),
+        (rule(json!(["path"])), Some(&["a"])),
+        (rule(json!(["config", "paths"])), Some(&["lint.toml", "b", "c/d"])),
+        (rule(json!(["a/b"])), Some(&["e"])),
+    ] {
+        let registry = Registry::new();
+        registry.register(tool("lint", input.clone(), &["read"], more.clone())).unwrap();
+        let call = Call::new(request("lint", args.clone()), caller(), id(1), &registry).unwrap();
+        assert_eq!(call.cache_inputs().as_deref(), expected, "{more}");
+    }
+}

@@ -1,10 +1,15 @@
 //! The registry.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use hotcell_request::{LookupError, RegisterError, Registry, Tools, Version, VersionReq};
-use serde_json::json;
+use hotcell_request::{
+    Arguments, Call, Fault, Later, LookupError, RegisterError, Registered, Registry, Request, Spec,
+    Tool, Tools, Version, VersionReq, canonical,
+};
+use hotcell_types::{CallId, Caller, Door};
+use serde_json::{Value, json};
 
 use crate::{takes_anything, tool};
 
@@ -194,4 +199,145 @@ fn readers_and_writers_are_not_in_each_others_way() {
         writer.join().unwrap();
     }
     assert_eq!(names(registry.tools().list(None, None)), ["stays 1.0.0"]);
+}
+
+fn spec(name: &'static str) -> Spec {
+    Spec {
+        name,
+        version: "1.0.0",
+        description: "Does something.",
+        effects: &[],
+        title: None,
+        category: None,
+        operation: None,
+        template: None,
+        timeout: None,
+        memory: None,
+        retry: None,
+        tags: &[],
+        hosts: &[],
+        paths: &[],
+    }
+}
+
+fn counting(name: &str) -> Tool {
+    let input = json!({
+        "type": "object",
+        "properties": {"path": {"type": "string", "x-hotcell": "path"}, "count": {"type": "integer"}},
+        "required": ["path"]
+    });
+    tool(name, input, &["read"], json!({"examples": [{"input": {"path": "a"}, "output": 1}]}))
+}
+
+/// Tools that count how often they are made.
+fn later(names: &[&'static str], count: &Arc<AtomicUsize>) -> Registry {
+    let later = |name: &&'static str| {
+        let (name, count) = (*name, Arc::clone(count));
+        let make = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(counting(name))
+        };
+        Later::new(&spec(name), make).unwrap()
+    };
+    Registry::of(names.iter().map(later)).unwrap()
+}
+
+#[test]
+fn a_tool_of_the_program_is_made_once_and_with_its_first_use() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let registry = Arc::new(later(&["a", "b", "c"], &count));
+    let before = registry.tools();
+    registry.disable(&"a".parse().unwrap(), version("1.0.0")).unwrap();
+    registry.unregister(&"c".parse().unwrap(), version("1.0.0")).unwrap();
+    assert!(matches!(get(&registry, "a", None), Err(LookupError::Disabled { .. })));
+    assert!(matches!(get(&registry, "b", Some("2")), Err(LookupError::Version { .. })));
+    assert_eq!(count.load(Ordering::SeqCst), 0, "nothing was used yet");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(get(&registry, "b", None).unwrap(), "b 1.0.0"));
+        }
+    });
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert_eq!(names(registry.tools().list(None, None)), ["a 1.0.0", "b 1.0.0"]);
+    assert_eq!(names(before.search("a b c", 9)), ["a 1.0.0", "b 1.0.0", "c 1.0.0"]);
+    assert_eq!(count.load(Ordering::SeqCst), 3, "a snapshot stays as it was");
+}
+
+#[test]
+fn a_tool_that_is_made_later_is_the_tool_that_is_registered() {
+    let registered = Registry::new();
+    registered.register(counting("a")).unwrap();
+    for args in [
+        json!({"path": "./b//c"}),
+        json!({"path": "b", "count": 2}),
+        json!({"path": "b", "count": 2.0}),
+        json!({}),
+        json!({"path": 1}),
+        json!({"path": "../b"}),
+        json!({"path": "b", "count": "2"}),
+        json!({"path": "b", "more": 1}),
+        json!([]),
+    ] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let made_later = later(&["a"], &count);
+        let call = |registry: &Registry, args: Value| {
+            let request = Request::new("a".parse().unwrap(), Arguments::Value(args));
+            let caller = Caller::local("alice".parse().unwrap(), Door::Library);
+            Call::new(request, caller, CallId::new(0, [0; 10]), registry)
+        };
+        assert_eq!(call(&made_later, args.clone()), call(&registered, args.clone()), "{args}");
+        let name = "a".parse().unwrap();
+        let digest = |registry: &Registry| registry.get(&name, None).unwrap().digest();
+        assert_eq!(digest(&made_later), digest(&registered));
+        let surface = serde_json::to_value(counting("a")).unwrap();
+        assert_eq!(digest(&registered), canonical::digest(&surface), "of all that it says");
+        assert_eq!(registered.get(&name, None).unwrap().tool(), &counting("a"));
+    }
+}
+
+#[test]
+fn a_tool_that_cannot_be_made_is_broken_and_in_nobodys_way() {
+    let other = || Ok(counting("other"));
+    let hidden = || {
+        let mut tool = counting("hides");
+        tool.input["description"] = "\u{200b}".into();
+        Ok(tool)
+    };
+    let fails = || Err(Fault::new("/name", "no", "why", "fix"));
+    let all = [
+        Later::new(&spec("good"), || Ok(counting("good"))).unwrap(),
+        Later::new(&spec("renamed"), other).unwrap(),
+        Later::new(&spec("hides"), hidden).unwrap(),
+        Later::new(&spec("fails"), fails).unwrap(),
+    ];
+    let registry = Registry::of(all).unwrap();
+    assert_eq!(names(registry.tools().list(None, None)), ["good 1.0.0"]);
+    for (name, why) in [
+        ("renamed", "it says that it is `other` 1.0.0"),
+        ("hides", "U+200B"),
+        ("fails", "/name: no"),
+    ] {
+        let error = get(&registry, name, None).unwrap_err();
+        assert!(matches!(error, LookupError::Broken { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    let twice = [(); 2].map(|()| Later::new(&spec("good"), || Ok(counting("good"))).unwrap());
+    assert!(matches!(Registry::of(twice).unwrap_err(), RegisterError::Twice { .. }));
+    assert_eq!(Later::new(&spec("Bad Name"), other).unwrap_err().at(), "/name");
+}
+
+/// Nobody has proven what comes from outside.
+#[test]
+fn a_tool_from_outside_is_checked_as_a_whole_when_it_is_registered() {
+    let mut broken = counting("a");
+    broken.output = json!({"type": "text"});
+    let mut wrong = counting("a");
+    wrong.examples[0].output = json!("one");
+    wrong.output = json!({"type": "integer"});
+    let registry = later(&["b"], &Arc::new(AtomicUsize::new(0)));
+    assert!(matches!(registry.register(broken), Err(RegisterError::Schema { .. })));
+    assert!(matches!(registry.register(wrong.clone()), Err(RegisterError::Invalid { .. })));
+    assert!(Registered::new(wrong).is_err());
+    registry.register(counting("a")).unwrap();
+    assert_eq!(names(registry.tools().list(None, None)), ["a 1.0.0", "b 1.0.0"]);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hotcell_request::{Cache, RegisterError, Registered, Tool};
+use hotcell_request::{Cache, RegisterError, Registered, Retry, Tool};
 use hotcell_types::{Bytes, Effect, Span};
 use serde_json::{Value, json};
 
@@ -18,7 +18,8 @@ fn full() -> Value {
             "properties": {
                 "url": {"type": "string", "x-hotcell": "url"},
                 "method": {"type": "string", "x-hotcell": "method", "default": "GET"},
-                "key": {"type": "string", "x-hotcell": "secret"}
+                "key": {"type": "string", "x-hotcell": "secret"},
+                "index": {"type": "string", "x-hotcell": "path", "default": "cache/index"}
             },
             "required": ["url"]
         },
@@ -30,7 +31,7 @@ fn full() -> Value {
         "rate": {"count": 10, "per": "1m"},
         "concurrency": 2,
         "template": "ai-provider",
-        "cache": {"keep": {"for": "5m", "inputs": ["cache/index"]}},
+        "cache": {"keep": {"for": "5m", "inputs": ["index"]}},
         "examples": [{"input": {"url": "https://example.com/"}, "output": {"status": 200}}],
         "tags": ["web"],
         "category": "network"
@@ -67,7 +68,7 @@ fn what_is_left_out_has_a_default() {
     let tool = read(&least).unwrap();
     assert_eq!(serde_json::to_value(&tool).unwrap(), least);
     assert_eq!(tool.operation().to_string(), "echo");
-    assert_eq!((tool.template.to_string().as_str(), tool.retries), ("tool", 0));
+    assert_eq!((tool.template.to_string().as_str(), tool.retry), ("tool", None));
     assert_eq!(tool.limits().timeout, Span::seconds(30));
     assert!(tool.cache.is_never());
 }
@@ -95,8 +96,7 @@ fn tool_01_a_tool_that_is_not_one_is_refused_at_the_place() {
         ("/rate/count", json!(0), "less than 1"),
         ("/concurrency", json!(0), "less than 1"),
         ("/template", json!("root"), "not one of"),
-        ("/retries", json!(6), "more than 5"),
-        ("/retries", json!(-1), "less than 0"),
+        ("/retry", json!(3), "none of the forms"),
         ("/permissions/hosts/0", json!("http://a/"), "does not match"),
         ("/examples/0/input", json!([]), "not an object"),
         ("/tags/0", json!("A"), "does not match"),
@@ -142,7 +142,12 @@ fn what_only_its_own_reader_knows_is_refused_too() {
 #[test]
 fn what_a_tool_says_fits_together() {
     for (changes, at) in [
-        (json!({"retries": 1}), "/retries"),
+        (json!({"retry": {"attempts": 2, "wait": "1s"}}), "/retry"),
+        (
+            json!({"cache": {"keep": {"for": "5m", "inputs": ["index", "url"]}}}),
+            "/cache/keep/inputs/1",
+        ),
+        (json!({"cache": {"keep": {"for": "5m", "inputs": ["nothing"]}}}), "/cache/keep/inputs/0"),
         (json!({"effects": ["write"], "permissions": {}, "operation": "net.fetch"}), "/cache"),
         (json!({"effects": ["execute"], "permissions": {}}), "/cache"),
         (json!({"effects": ["read"]}), "/permissions/hosts"),
@@ -168,9 +173,11 @@ fn what_a_tool_says_fits_together() {
         assert!(error.faults().iter().any(|fault| fault.at() == at), "{at}: {error:?}");
     }
     let mut reads = full();
-    for (key, value) in
-        [("effects", json!(["read"])), ("permissions", json!({})), ("retries", json!(5))]
-    {
+    for (key, value) in [
+        ("effects", json!(["read"])),
+        ("permissions", json!({})),
+        ("retry", json!({"attempts": 5, "wait": "10s"})),
+    ] {
         reads[key] = value;
     }
     Registered::new(read(&reads).unwrap()).unwrap();
@@ -238,4 +245,30 @@ fn the_published_schema_is_the_standard() {
         there == Some(Tool::standard()),
         "docs/tool.schema.json differs; UPDATE_DOCS=1 rewrites it"
     );
+}
+
+#[test]
+fn a_retry_waits_twice_as_long_each_time() {
+    for (attempts, wait, expected) in [
+        (2, "100ms", &[100][..]),
+        (4, "100ms", &[100, 200, 400]),
+        (5, "10s", &[10_000, 20_000, 40_000, 80_000]),
+        // Nobody can register these, and they still have an end.
+        (0, "1s", &[]),
+        (255, "1h", &[10_000, 20_000, 40_000, 80_000]),
+    ] {
+        let waits = Retry { attempts, wait: wait.parse().unwrap() }.waits();
+        let waits: Vec<u128> = waits.map(|wait| wait.as_millis()).collect();
+        assert_eq!(waits, expected, "{attempts} {wait}");
+    }
+    for (attempts, wait, at) in
+        [(1, "1s", "/retry/attempts"), (6, "1s", "/retry/attempts"), (2, "11s", "/retry/wait")]
+    {
+        let mut tool = read(&full()).unwrap();
+        tool.effects = [Effect::Read].into_iter().collect();
+        tool.permissions = Default::default();
+        tool.retry = Some(Retry { attempts, wait: wait.parse().unwrap() });
+        let faults = Registered::new(tool).unwrap_err().faults();
+        assert_eq!(faults.iter().map(|fault| fault.at()).collect::<Vec<_>>(), [at]);
+    }
 }

@@ -59,7 +59,7 @@ struct Counted {
     template = "code-executor",
     timeout = "2s",
     memory = "64MiB",
-    retries = 2,
+    retry(attempts = 3, wait = "100ms"),
     effects(read, network),
     tags("text", "files"),
     hosts("example.com"),
@@ -110,7 +110,7 @@ fn all_words_reach_the_tool() {
         (tool.limits().timeout, tool.limits().memory.to_string().as_str()),
         (Span::seconds(2), "64MiB")
     );
-    assert_eq!((tool.retries, tool.tags.len()), (2, 2));
+    assert_eq!((tool.retry.unwrap().attempts, tool.tags.len()), (3, 2));
     assert_eq!(tool.permissions.hosts[0].as_str(), "example.com");
     assert_eq!(tool.permissions.paths[0].as_str(), "docs/**");
     assert!(tool.effects.has(Effect::Read) && tool.effects.has(Effect::Network));
@@ -121,8 +121,8 @@ fn a_typed_tool_goes_down_the_same_path() {
     let registry = Registry::new();
     let mut tool = CountWordsTool.tool().unwrap();
     // It reaches the network, so it is not tried again.
-    assert_eq!(registry.register(tool.clone()).unwrap_err().faults()[0].at(), "/retries");
-    tool.retries = 0;
+    assert_eq!(registry.register(tool.clone()).unwrap_err().faults()[0].at(), "/retry");
+    tool.retry = None;
     registry.register(tool).unwrap();
     let call = |args| {
         let request = Request::new("text.count".parse().unwrap(), Arguments::Value(args));

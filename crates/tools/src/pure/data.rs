@@ -14,14 +14,13 @@ const BOUNDS: Bounds = Bounds { bytes: TEXT_MOST * 4, nodes: 100_000 };
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(ParseJsonTool, [(json!({"text": "{\"a\": [1, 2.50]}"}), json!({"a": [1, 2.5]}))]),
-        shown(
-            ToJsonTool,
+        shown(ParseJsonTool, || [(json!({"text": "{\"a\": [1, 2.50]}"}), json!({"a": [1, 2.5]}))]),
+        shown(ToJsonTool, || {
             [
                 (json!({"value": {"b": 1, "a": null}}), json!("{\"a\":null,\"b\":1}")),
                 (json!({"value": [1], "style": "pretty"}), json!("[\n  1\n]")),
-            ],
-        ),
+            ]
+        }),
     ]
 }
 

@@ -35,22 +35,20 @@ const WEEKDAYS: [&str; 7] =
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(CurrentDatetimeTool, [(json!({}), json!("2026-01-31T12:00:00Z"))]),
-        shown(CurrentTimestampTool, [(json!({}), json!(1_769_860_800))]),
-        shown(
-            TimestampTool,
-            [(json!({}), json!({"unix_ms": 1_769_860_800_000_i64, "iso": "2026-01-31T12:00:00Z"}))],
-        ),
-        shown(
-            FormatDateTool,
+        shown(CurrentDatetimeTool, || [(json!({}), json!("2026-01-31T12:00:00Z"))]),
+        shown(CurrentTimestampTool, || [(json!({}), json!(1_769_860_800))]),
+        shown(TimestampTool, || {
+            [(json!({}), json!({"unix_ms": 1_769_860_800_000_i64, "iso": "2026-01-31T12:00:00Z"}))]
+        }),
+        shown(FormatDateTool, || {
             [
                 (json!({"timestamp": 0}), json!("1970-01-01T00:00:00Z")),
                 (
                     json!({"timestamp": 951_782_400, "format": "%A, %d %B %Y"}),
                     json!("Tuesday, 29 February 2000"),
                 ),
-            ],
-        ),
+            ]
+        }),
     ]
 }
 

@@ -16,18 +16,17 @@ const ITEMS_MOST: usize = 100_000;
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(SumTool, [(json!({"items": [1, 2, 3.5]}), json!(6.5))]),
-        shown(AverageTool, [(json!({"items": [1, 2, 3]}), json!(2))]),
-        shown(MinTool, [(json!({"items": [3, -1, 2]}), json!(-1))]),
-        shown(MaxTool, [(json!({"items": [3, -1, 2]}), json!(3))]),
-        shown(UniqueTool, [(json!({"items": ["b", "a", "b"]}), json!(["b", "a"]))]),
-        shown(
-            SortTool,
+        shown(SumTool, || [(json!({"items": [1, 2, 3.5]}), json!(6.5))]),
+        shown(AverageTool, || [(json!({"items": [1, 2, 3]}), json!(2))]),
+        shown(MinTool, || [(json!({"items": [3, -1, 2]}), json!(-1))]),
+        shown(MaxTool, || [(json!({"items": [3, -1, 2]}), json!(3))]),
+        shown(UniqueTool, || [(json!({"items": ["b", "a", "b"]}), json!(["b", "a"]))]),
+        shown(SortTool, || {
             [
                 (json!({"items": [3, 1.5, 2]}), json!([1.5, 2, 3])),
                 (json!({"items": ["a", "b"], "order": "descending"}), json!(["b", "a"])),
-            ],
-        ),
+            ]
+        }),
     ]
 }
 

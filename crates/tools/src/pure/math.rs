@@ -11,15 +11,14 @@ use crate::number::{Num, too_large};
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(AddTool, [(json!({"a": 1, "b": 2.5}), json!(3.5))]),
-        shown(SubtractTool, [(json!({"a": 1, "b": 3}), json!(-2))]),
-        shown(MultiplyTool, [(json!({"a": 6, "b": 7}), json!(42))]),
-        shown(
-            DivideTool,
-            [(json!({"a": 6, "b": 3}), json!(2)), (json!({"a": 1, "b": 4}), json!(0.25))],
-        ),
-        shown(PowerTool, [(json!({"base": 2, "exponent": 10}), json!(1024))]),
-        shown(SqrtTool, [(json!({"x": 9}), json!(3))]),
+        shown(AddTool, || [(json!({"a": 1, "b": 2.5}), json!(3.5))]),
+        shown(SubtractTool, || [(json!({"a": 1, "b": 3}), json!(-2))]),
+        shown(MultiplyTool, || [(json!({"a": 6, "b": 7}), json!(42))]),
+        shown(DivideTool, || {
+            [(json!({"a": 6, "b": 3}), json!(2)), (json!({"a": 1, "b": 4}), json!(0.25))]
+        }),
+        shown(PowerTool, || [(json!({"base": 2, "exponent": 10}), json!(1024))]),
+        shown(SqrtTool, || [(json!({"x": 9}), json!(3))]),
     ]
 }
 

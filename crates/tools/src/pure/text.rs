@@ -14,18 +14,17 @@ use crate::number::Num;
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
-        shown(UppercaseTool, [(json!({"text": "straße"}), json!("STRASSE"))]),
-        shown(LowercaseTool, [(json!({"text": "ÄB"}), json!("äb"))]),
-        shown(ReverseTextTool, [(json!({"text": "abc"}), json!("cba"))]),
-        shown(CountWordsTool, [(json!({"text": "one two\nthree"}), json!(3))]),
-        shown(CountCharactersTool, [(json!({"text": "äb c"}), json!(4))]),
-        shown(
-            ExtractNumbersTool,
+        shown(UppercaseTool, || [(json!({"text": "straße"}), json!("STRASSE"))]),
+        shown(LowercaseTool, || [(json!({"text": "ÄB"}), json!("äb"))]),
+        shown(ReverseTextTool, || [(json!({"text": "abc"}), json!("cba"))]),
+        shown(CountWordsTool, || [(json!({"text": "one two\nthree"}), json!(3))]),
+        shown(CountCharactersTool, || [(json!({"text": "äb c"}), json!(4))]),
+        shown(ExtractNumbersTool, || {
             [(
                 json!({"text": "3 apples at -1.5, 2e3 in all"}),
                 json!({"numbers": [3, -1.5, 2000], "left_out": 0}),
-            )],
-        ),
+            )]
+        }),
     ]
 }
 

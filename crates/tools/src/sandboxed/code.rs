@@ -37,7 +37,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                      answer.",
                 )
             },
-            [(json!({"language": "python", "code": "print(6 * 7)"}), example("42\n"))],
+            || [(json!({"language": "python", "code": "print(6 * 7)"}), example("42\n"))],
             |args: CodeExecute| args.plan(),
             ended,
         ),
@@ -53,7 +53,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                      every single change.",
                 )
             },
-            [(json!({"command": "grep -c x notes.txt | sort"}), example("3\n"))],
+            || [(json!({"command": "grep -c x notes.txt | sort"}), example("3\n"))],
             |args: ShellRun| args.plan(),
             ended,
         ),
@@ -68,7 +68,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                      the copy away. For tests and checks: nothing of the workspace is changed.",
                 )
             },
-            [(json!({"command": ["make", "check"]}), example("ok\n"))],
+            || [(json!({"command": ["make", "check"]}), example("ok\n"))],
             |args: TestRun| args.plan(),
             ended,
         ),

@@ -68,15 +68,17 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 &[Effect::Read],
                 "Tells the branch, and which files of the workspace are changed, staged or unknown to git.",
             ),
-            [(
-                json!({}),
-                json!({
-                    "branch": "main",
-                    "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
-                    "files": [{"path": "notes.txt", "staged": ".", "unstaged": "M"}],
-                    "truncated": false,
-                }),
-            )],
+            || {
+                [(
+                    json!({}),
+                    json!({
+                        "branch": "main",
+                        "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
+                        "files": [{"path": "notes.txt", "staged": ".", "unstaged": "M"}],
+                        "truncated": false,
+                    }),
+                )]
+            },
             |args: Status| Ok(git_plan(&STATUS, &args.paths)),
             status,
         ),
@@ -87,10 +89,12 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 &[Effect::Read],
                 "Shows what was changed in the workspace, what is staged, or the difference of two revisions.",
             ),
-            [(
-                json!({"from": "HEAD~1", "to": "HEAD", "paths": ["notes.txt"]}),
-                json!({"diff": "diff --git a/notes.txt b/notes.txt\n…", "truncated": false}),
-            )],
+            || {
+                [(
+                    json!({"from": "HEAD~1", "to": "HEAD", "paths": ["notes.txt"]}),
+                    json!({"diff": "diff --git a/notes.txt b/notes.txt\n…", "truncated": false}),
+                )]
+            },
             |args: Diff| args.plan(),
             |ran: &Ran| {
                 let ran = succeeded(ran, "git diff", FIX)?;
@@ -99,19 +103,21 @@ pub(super) fn tools() -> Vec<BuiltIn> {
         ),
         in_sandbox(
             spec("git.log", "git", &[Effect::Read], "Lists commits, the newest first."),
-            [(
-                json!({"most": 1}),
-                json!({
-                    "commits": [{
-                        "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
-                        "author": "Ada",
-                        "email": "ada@example.com",
-                        "date": "2026-01-31T12:00:00+00:00",
-                        "subject": "Begin",
-                    }],
-                    "truncated": false,
-                }),
-            )],
+            || {
+                [(
+                    json!({"most": 1}),
+                    json!({
+                        "commits": [{
+                            "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
+                            "author": "Ada",
+                            "email": "ada@example.com",
+                            "date": "2026-01-31T12:00:00+00:00",
+                            "subject": "Begin",
+                        }],
+                        "truncated": false,
+                    }),
+                )]
+            },
             |args: Log| args.plan(),
             log,
         ),
@@ -123,13 +129,15 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 "Stages the given paths of the workspace and commits what is staged. Hooks are not run. What \
                  that changes in the repository is applied as far as the policy allows.",
             ),
-            [(
-                json!({"message": "Begin", "paths": ["notes.txt"]}),
-                json!({
-                    "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
-                    "changes": {"files": [{"path": ".git/refs/heads/main", "kind": "modified", "bytes": 41}], "skipped": [], "left_out": 0},
-                }),
-            )],
+            || {
+                [(
+                    json!({"message": "Begin", "paths": ["notes.txt"]}),
+                    json!({
+                        "commit": "89e6c98d92887913cadf06b2adb97f26cde4849b",
+                        "changes": {"files": [{"path": ".git/refs/heads/main", "kind": "modified", "bytes": 41}], "skipped": [], "left_out": 0},
+                    }),
+                )]
+            },
             |args: Commit| args.plan(),
             |ran: &Ran| {
                 let ran = succeeded(ran, "git commit", FIX)?;

@@ -38,7 +38,7 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                  does not see the workspace. What it prints and the files it makes are the answer.",
             )
         },
-        [(json!({"command": ["echo", "42"]}), example("42\n"))],
+        || [(json!({"command": ["echo", "42"]}), example("42\n"))],
         |args: Run| args.plan(),
         ended,
     )]

@@ -27,10 +27,12 @@ pub(super) fn tools() -> Vec<BuiltIn> {
             "Writes a text to a file of the workspace, in place of what is in it, and makes the directories \
              above it. The answer has no change if the file had this text already.",
         ),
-        [(
-            json!({"path": "notes.txt", "text": "hello\n"}),
-            json!({"changes": {"files": [{"path": "notes.txt", "kind": "added", "bytes": 6}], "skipped": [], "left_out": 0}}),
-        )],
+        || {
+            [(
+                json!({"path": "notes.txt", "text": "hello\n"}),
+                json!({"changes": {"files": [{"path": "notes.txt", "kind": "added", "bytes": 6}], "skipped": [], "left_out": 0}}),
+            )]
+        },
         plan,
         answer,
     )]

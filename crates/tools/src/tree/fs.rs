@@ -33,14 +33,14 @@ const FILE_READ: Spec = Spec { name: "file_read", operation: Some("fs.read"), ..
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     let example = || {
-        (
+        [(
             json!({"path": "notes.txt"}),
             json!({"path": "notes.txt", "text": "hello\n", "bytes": 6, "truncated": false}),
-        )
+        )]
     };
     vec![
-        on_tree(READ, [example()], read),
-        on_tree(FILE_READ, [example()], read),
+        on_tree(READ, example, read),
+        on_tree(FILE_READ, example, read),
         on_tree(
             spec(
                 "fs.list",
@@ -49,18 +49,20 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 "Lists a directory of the workspace, sorted by path. What begins with a dot is left out \
                  unless asked for; what did not fit is counted.",
             ),
-            [(
-                json!({"path": "src"}),
-                json!({
-                    "entries": [
-                        {"path": "src/main.rs", "kind": "file", "bytes": 120, "executable": false},
-                    ],
-                    "skipped": [],
-                    "hidden": 0,
-                    "left_out": 0,
-                    "truncated": false,
-                }),
-            )],
+            || {
+                [(
+                    json!({"path": "src"}),
+                    json!({
+                        "entries": [
+                            {"path": "src/main.rs", "kind": "file", "bytes": 120, "executable": false},
+                        ],
+                        "skipped": [],
+                        "hidden": 0,
+                        "left_out": 0,
+                        "truncated": false,
+                    }),
+                )]
+            },
             list,
         ),
         on_tree(
@@ -71,10 +73,12 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 "Tells whether there is something at a path of the workspace, and what. What is behind a \
                  link is an error, and not absent.",
             ),
-            [
-                (json!({"path": "notes.txt"}), json!({"kind": "file", "bytes": 6})),
-                (json!({"path": "no.txt"}), json!({"kind": "absent"})),
-            ],
+            || {
+                [
+                    (json!({"path": "notes.txt"}), json!({"kind": "file", "bytes": 6})),
+                    (json!({"path": "no.txt"}), json!({"kind": "absent"})),
+                ]
+            },
             exists,
         ),
     ]

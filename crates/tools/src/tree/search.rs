@@ -32,18 +32,20 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 "Searches the text files of the workspace for a regular expression (without look-around and \
                  back-references) or for a text, line by line. Tells what it did not look into.",
             ),
-            [(
-                json!({"pattern": "fn main", "only": ["*.rs"]}),
-                json!({
-                    "matches": [{"path": "src/main.rs", "line": 3, "column": 1, "text": "fn main() {"}],
-                    "searched": 12,
-                    "binary": 0,
-                    "too_large": 0,
-                    "skipped": 0,
-                    "long_lines": 0,
-                    "truncated": false,
-                }),
-            )],
+            || {
+                [(
+                    json!({"pattern": "fn main", "only": ["*.rs"]}),
+                    json!({
+                        "matches": [{"path": "src/main.rs", "line": 3, "column": 1, "text": "fn main() {"}],
+                        "searched": 12,
+                        "binary": 0,
+                        "too_large": 0,
+                        "skipped": 0,
+                        "long_lines": 0,
+                        "truncated": false,
+                    }),
+                )]
+            },
             grep,
         ),
         on_tree(
@@ -55,16 +57,18 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                  matches at any depth; `**` is any number of directories; of several the last one counts, \
                  and one that begins with `!` takes back.",
             ),
-            [(
-                json!({"patterns": ["*.md"]}),
-                json!({
-                    "entries": [
-                        {"path": "README.md", "kind": "file", "bytes": 80, "executable": false},
-                    ],
-                    "left_out": 0,
-                    "truncated": false,
-                }),
-            )],
+            || {
+                [(
+                    json!({"patterns": ["*.md"]}),
+                    json!({
+                        "entries": [
+                            {"path": "README.md", "kind": "file", "bytes": 80, "executable": false},
+                        ],
+                        "left_out": 0,
+                        "truncated": false,
+                    }),
+                )]
+            },
             glob,
         ),
     ]

@@ -1,8 +1,9 @@
 //! What the tools say of themselves.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use hotcell_request::{Effect, Registry};
+use hotcell_request::{Effect, Later, Registered, Registry, VersionReq, canonical, json};
 use hotcell_tools::{BuiltIn, built_in};
 
 use crate::{absent_tool, assert_helps, call};
@@ -31,6 +32,42 @@ fn every_tool_registers_with_an_example_and_a_category() {
         registry.register(tool).unwrap_or_else(|error| panic!("{built:?}: {:?}", error.faults()));
     }
     assert_eq!(registry.tools().list(None, None).len(), built_in().len());
+}
+
+/// A process makes only those that it uses, and believes what is proven here.
+#[test]
+fn a_tool_that_is_made_with_its_first_use_is_the_one_that_was_checked() {
+    let later = |tool: Arc<BuiltIn>| Later::new(&tool.spec(), move || tool.tool()).unwrap();
+    let registry = Registry::of(built_in().into_iter().map(Arc::new).map(later)).unwrap();
+    assert_eq!(registry.tools().list(None, None).len(), built_in().len());
+    for built in built_in() {
+        let checked = Registered::new(built.tool().unwrap()).unwrap();
+        let (name, version) = built.spec().name_and_version().unwrap();
+        assert_eq!((&name, version), (&checked.tool().name, checked.tool().version));
+        let made = registry.get(&name, Some(&VersionReq::exactly(version))).unwrap();
+        assert_eq!(made.digest(), checked.digest(), "{name}");
+        assert_eq!(made.tool(), &built.tool().unwrap(), "nothing was lost");
+        let surface = json::adopt(serde_json::to_value(made.tool()).unwrap(), &json::Bounds::TOOL);
+        assert_eq!(made.digest(), canonical::digest(&surface.unwrap()), "of all that it says");
+        for example in &made.tool().examples {
+            let mut args = example.input.clone();
+            made.input().fill(&mut args).unwrap();
+            for value in [args, json!({"no_such_argument": 1}), json!([]), json!({})] {
+                assert_eq!(
+                    made.input().validate(&value),
+                    checked.input().validate(&value),
+                    "{name}"
+                );
+            }
+            for value in [example.output.clone(), json!(null), json!({}), json!("")] {
+                assert_eq!(
+                    made.output().validate(&value),
+                    checked.output().validate(&value),
+                    "{name}"
+                );
+            }
+        }
+    }
 }
 
 /// A tool in this process cannot write or execute, and one that looks at the clock is not pure.

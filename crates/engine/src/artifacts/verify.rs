@@ -1,0 +1,125 @@
+//! Are the artifacts what was recorded? Every row has exactly one statement in the chain, every
+//! statement its row, and every content its digest.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+
+use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store};
+use hotcell_record::{ReadError, statements};
+use serde::Serialize;
+
+use crate::artifacts::DIRECTORY;
+use crate::reply::Problem;
+
+/// Most faults that are told one by one.
+pub const MOST_TOLD: usize = 100;
+
+/// What was found. Fine only if there is no fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    pub artifacts: u64,
+    pub taggings: u64,
+    pub verdicts: u64,
+    pub contents: u64,
+    pub bytes: u64,
+    /// Contents that no row has: what a crash left, or a run that is just being registered.
+    pub unreferenced: u64,
+    pub faults: u64,
+    /// The first of them, in words.
+    pub told: Vec<String>,
+}
+
+/// Compares rows with the chain and contents with their digests, of all tenants, from the files of a
+/// home alone. The chain itself is for [`hotcell_record::verify`] to judge: ask that first.
+///
+/// Needs memory in proportion to the number of rows, a hundred bytes for each.
+pub fn verify_artifacts(home: &Path) -> Result<Checked, Problem> {
+    let database = home.join("hotcell.db");
+    let mut checked = Checked::default();
+    let rows = hotcell_record::look(&database, |conn| checked.rows(conn));
+    let is_current = rows.map_err(|error| not_read(&error))?;
+    if !is_current {
+        return Ok(checked);
+    }
+    let contents = hotcell_record::look(&database, |conn| {
+        let store = Store::open(&home.join(DIRECTORY)).map_err(Error::from)?;
+        checked.contents(conn, &store)
+    });
+    contents.map_err(|error| not_read(&error))?;
+    Ok(checked)
+}
+
+/// Of the record or of the ledger.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Ledger(#[from] Error),
+}
+
+pub(super) fn not_read(error: &LookError) -> Problem {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    let why = format!("{error}{}", cause.unwrap_or_default());
+    Problem::new("the artifacts cannot be read", why, "`hotcell audit verify` says more")
+}
+
+impl Checked {
+    pub fn is_fine(&self) -> bool {
+        self.faults == 0
+    }
+
+    /// Whether there are tables to look at.
+    fn rows(&mut self, conn: &ledger::Connection) -> Result<bool, LookError> {
+        let mut chain: HashMap<RowId, Digest> = HashMap::new();
+        let mut stated = Counts::default();
+        statements(conn, |said| match said.row.parse() {
+            Ok(row) => {
+                match row {
+                    RowId::Artifact(_) => stated.artifacts += 1,
+                    RowId::Tagging(_) => stated.taggings += 1,
+                    RowId::Verdict(_) => stated.verdicts += 1,
+                }
+                if chain.insert(row, Digest::from_bytes(said.digest.0)).is_some() {
+                    self.tell(&Fault::Twice(row));
+                }
+            }
+            Err(_) => self.say(format!("the record speaks of `{}`, which is no row", said.row)),
+        })?;
+        let is_current = ledger::is_current(conn)?;
+        // Each row takes what is said of it away; what remains is said of nothing.
+        let chain = RefCell::new(chain);
+        if is_current {
+            let of = |row| chain.borrow_mut().remove(&row);
+            let verified = ledger::verify_rows(conn, stated, of, |fault| self.tell(&fault))?;
+            let Counts { artifacts, taggings, verdicts } = verified.rows;
+            (self.artifacts, self.taggings, self.verdicts) = (artifacts, taggings, verdicts);
+        }
+        let mut absent: Vec<String> =
+            chain.into_inner().into_keys().map(|row| Fault::Absent(row).to_string()).collect();
+        absent.sort();
+        absent.into_iter().for_each(|fault| self.say(fault));
+        Ok(is_current)
+    }
+
+    fn contents(&mut self, conn: &ledger::Connection, store: &Store) -> Result<(), LookError> {
+        let verified = ledger::verify_contents(conn, store, |fault| self.tell(&fault))?;
+        self.contents = verified.contents;
+        self.bytes = verified.bytes;
+        self.unreferenced = verified.unreferenced;
+        Ok(())
+    }
+
+    fn tell(&mut self, fault: &Fault) {
+        self.say(fault.to_string());
+    }
+
+    fn say(&mut self, fault: String) {
+        self.faults += 1;
+        if self.told.len() < MOST_TOLD {
+            self.told.push(fault);
+        }
+    }
+}
