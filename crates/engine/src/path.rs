@@ -131,7 +131,8 @@ impl Engine {
         let origin = story.origin();
         let mut provenance = ready.provenance.take();
         let given = provenance.as_mut().map(|known| std::mem::take(&mut known.given));
-        let begun = self.begin(story.intent(), &origin, given.unwrap_or_default(), &ready);
+        let given = story.without_secrets(given.unwrap_or_default());
+        let begun = self.begin(story.intent(), &origin, given, &ready);
         let (given, intent) = match begun {
             Ok(begun) => begun,
             Err(problem) => return Reply::failed(call.id(), problem),
@@ -150,6 +151,7 @@ impl Engine {
             (Some(known), Some(run)) => (known.sight, known.made(files, run)),
             _ => (Sight::Given, files),
         };
+        let made = story.without_secrets(made);
         let outcome = story.outcome(&done);
         match self.artifacts.finish(intent, outcome, &origin, &given, sight, made) {
             Ok((made, _)) => {
@@ -195,10 +197,15 @@ impl Engine {
         let Some((tool, retry)) = again else { return done };
         for wait in retry.waits() {
             let can_help = matches!(done.status, Status::Failure | Status::Error);
-            if !can_help || Instant::now() + wait >= deadline {
+            let is_busy =
+                done.problem.as_ref().is_some_and(|problem| problem.kind == ProblemKind::Busy);
+            if !can_help || is_busy || Instant::now() + wait >= deadline {
                 break;
             }
             thread::sleep(wait);
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let crowd = call.tool().tool().concurrency;
+            let Some(_place) = self.crowds.enter(&tool_of(call), crowd, patience) else { break };
             done = checked(call, here(call, &tool));
         }
         done

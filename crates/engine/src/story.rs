@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use hotcell_ledger::Blob;
 use hotcell_policy::{Account, Facts};
-use hotcell_record::{Draft, Kind, Payload, Secret, now};
+use hotcell_record::{Draft, Kind, LEAST_SECRET, Payload, Secret, now};
 use hotcell_request::{Call, canonical};
 use hotcell_types::{Decision, Status};
 use serde_json::Value;
 
-use crate::artifacts::Origin;
+use crate::artifacts::{Content, Origin, Product};
 use crate::path::Done;
 
 /// What all events of one call have in common.
@@ -18,7 +19,7 @@ pub(crate) struct Story<'a> {
     begun: Instant,
     rules: Vec<String>,
     reason: String,
-    secrets: Vec<Secret>,
+    secrets: Vec<String>,
 }
 
 impl<'a> Story<'a> {
@@ -63,6 +64,19 @@ impl<'a> Story<'a> {
         Draft { status: Some(status), ..self.judged(kind, decision) }
     }
 
+    /// What has a secret in it is known by its digest, and not kept.
+    pub(crate) fn without_secrets(&self, mut products: Vec<Product>) -> Vec<Product> {
+        for product in &mut products {
+            if let Content::Bytes(bytes) = &product.content
+                && self.secrets.iter().any(|secret| has(bytes, secret.as_bytes()))
+            {
+                product.content = Content::Known(Blob::of(bytes));
+                product.note = Some("a secret is in it, and it was not kept".to_owned());
+            }
+        }
+        products
+    }
+
     fn judged(&self, kind: Kind, decision: Decision) -> Draft {
         let mut draft = self.draft(kind, self.facts.now);
         draft.mode = self.facts.mode.clone();
@@ -92,7 +106,7 @@ impl<'a> Story<'a> {
         draft.parent = self.call.parent();
         draft.operation = Some(self.call.operation().to_string());
         draft.tool = Some(tool_of(self.call));
-        draft.secrets = self.secrets.clone();
+        draft.secrets = self.secrets.iter().map(Secret::new).collect();
         draft
     }
 }
@@ -123,13 +137,13 @@ const SECRET_NAMES: [&str; 8] = [
 
 /// Values that the tool says are secret, or whose names do. They are in no event, wherever a program says
 /// them again.
-fn secrets(args: &Value, redacted: &Value) -> Vec<Secret> {
+fn secrets(args: &Value, redacted: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec![(args, Some(redacted), false)];
     while let Some((value, redacted, is_secret)) = left.pop() {
         match value {
             Value::String(text) if is_secret || redacted.is_some_and(|other| other != value) => {
-                found.push(Secret::new(text.as_str()));
+                found.push(text.clone());
             }
             Value::Array(items) => {
                 let of = |at: usize| redacted.and_then(|value| value.get(at));
@@ -146,6 +160,11 @@ fn secrets(args: &Value, redacted: &Value) -> Vec<Secret> {
         }
     }
     found
+}
+
+fn has(bytes: &[u8], secret: &[u8]) -> bool {
+    // A value that is shorter cannot be told from ordinary text.
+    secret.len() >= LEAST_SECRET && bytes.windows(secret.len()).any(|part| part == secret)
 }
 
 fn is_secret_name(name: &str) -> bool {
