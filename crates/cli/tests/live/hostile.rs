@@ -142,7 +142,11 @@ fn every_hostile_program_ends_in_time_with_its_status() {
     let mut left: Vec<_> =
         std::fs::read_dir(world.home()).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["config.toml"], "nothing is left in the home");
+    let record = ["artifacts", "hotcell.db", "hotcell.db-shm", "hotcell.db-wal", "keys", "run"];
+    left.retain(|name| !record.iter().any(|known| name == known));
+    assert_eq!(left, ["anchor.log", "config.toml"], "nothing but the record is left in the home");
+    let owners = std::fs::read_dir(world.home().join("run/owners")).unwrap().count();
+    assert_eq!(owners, 0, "nobody is there any more");
     assert_eq!(
         std::fs::read_dir(world.at("")).unwrap().count(),
         0,

@@ -119,7 +119,7 @@ fn twenty_runs_beside_two_that_stay_make_one_chain() {
     let mut staying = [Staying::start(&home), Staying::start(&home)];
     // Five sleep for ever and are killed in the midst of it; the others print their number.
     let code = |number: usize| {
-        if number % 4 == 0 { "sleep 3600".to_owned() } else { format!("echo {number}") }
+        if number.is_multiple_of(4) { "sleep 3600".to_owned() } else { format!("echo {number}") }
     };
     let mut runs: Vec<_> = (0..20).map(|number| (number, run(&home, &code(number)))).collect();
     let open = |home: &Path| {
@@ -130,7 +130,7 @@ fn twenty_runs_beside_two_that_stay_make_one_chain() {
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     let mut answered: BTreeMap<CallId, Status> = BTreeMap::new();
-    for (number, process) in runs.extract_if(.., |(number, _)| *number % 4 != 0) {
+    for (number, process) in runs.extract_if(.., |(number, _)| !number.is_multiple_of(4)) {
         let output = process.wait_with_output().unwrap();
         assert!(output.status.success(), "{number}: {output:?}");
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
