@@ -215,7 +215,7 @@ fn table(artifacts: &[Artifact]) -> String {
 }
 
 /// As people know it.
-fn title(artifact: &Artifact) -> String {
+pub(crate) fn title(artifact: &Artifact) -> String {
     let not_kept = if artifact.is_kept { "" } else { " (not kept)" };
     format!("{}@{}{not_kept}", harmless(artifact.name.as_str()), artifact.version)
 }

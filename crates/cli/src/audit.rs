@@ -1,12 +1,13 @@
-//! `hotcell audit` and `hotcell runs`: what was recorded, and whether that is still what is there.
+//! `hotcell audit`: what was recorded, and whether that is still what is there.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use hotcell_engine::artifacts::{Checked, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Filter, From, Run, Standing};
+use hotcell_record::{Event, Fault, Filter, From, Standing, Verdict};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
@@ -18,10 +19,13 @@ use crate::{exit, home};
 pub(crate) enum Command {
     /// Lists events, the oldest first
     Log(LogArgs),
-    /// Checks the whole record: every event, the chain, and the signed checkpoints outside
+    /// Checks the whole record: every event, the chain, the signed checkpoints outside, and the artifacts
     ///
     /// Exits with 0 if it is sound, 122 if something is missing that would prove it, 120 if it is broken.
     Verify {
+        /// Checkpoints to compare with, in place of those in the home: the anchor.log of another copy
+        #[arg(long, value_name = "FILE")]
+        anchor: Option<PathBuf>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -35,9 +39,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Events after this number
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
-    after: u64,
+    /// Events after this number [default: the newest]
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
     /// Most events
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -49,48 +53,27 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-/// Lists calls, with what became of them
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunsArgs {
-    /// Most calls
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
-    /// Print one JSON document for each
-    #[arg(long)]
-    json: bool,
-}
-
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
         Command::Log(args) => {
             let json = args.json;
             (log(args), json)
         }
-        Command::Verify { json } => (verify(json), json),
+        Command::Verify { anchor, json } => (verify(anchor, json), json),
         Command::Export { file } => (export(file), false),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
 }
 
-pub(crate) fn runs(args: RunsArgs) -> u8 {
-    let json = args.json;
-    list_runs(args).unwrap_or_else(|problem| problem::report(&problem, json))
-}
-
-fn ask(ask: Ask) -> Result<Answer, Problem> {
-    let engine = home::look()?;
-    match engine.ask(&home::caller(), ask) {
-        Answer::Failed(problem) => {
-            Err(Problem::error(problem.what).why(problem.why).fix(problem.fix))
-        }
-        answer => Ok(answer),
-    }
-}
-
 fn log(args: LogArgs) -> Result<u8, Problem> {
-    let filter =
-        Filter { after: args.after, limit: args.limit, tool: args.tool, ..Filter::of(Name::LOCAL) };
-    let Answer::Events(events) = ask(Ask::Events(filter))? else { return Err(no_answer()) };
+    let filter = Filter {
+        after: args.after.unwrap_or(0),
+        limit: args.limit,
+        last: args.after.is_none(),
+        tool: args.tool,
+        ..Filter::of(Name::LOCAL)
+    };
+    let Answer::Events(events) = home::ask(Ask::Events(filter))? else { return Err(no_answer()) };
     let mut text = String::new();
     for event in &events {
         text.push_str(&if args.json { event_json(event) } else { event_line(event) });
@@ -98,7 +81,7 @@ fn log(args: LogArgs) -> Result<u8, Problem> {
     Ok(print::data(&text))
 }
 
-fn event_line(event: &Event) -> String {
+pub(crate) fn event_line(event: &Event) -> String {
     let or_dash = |text: Option<String>| text.map_or("-".to_owned(), |text| harmless(&text));
     format!(
         "{:>6}  {}  {:<9} {:<8} {:<22} {:<7} {}\n",
@@ -113,49 +96,25 @@ fn event_line(event: &Event) -> String {
 }
 
 fn event_json(event: &Event) -> String {
-    let document = serde_json::json!({
+    format!("{}\n", event_document(event))
+}
+
+pub(crate) fn event_document(event: &Event) -> serde_json::Value {
+    serde_json::json!({
         "seq": event.seq, "time_ns": event.time, "kind": event.kind.name(),
-        "call": event.call, "operation": event.operation, "tool": event.tool,
+        "call": event.call, "parent": event.parent, "operation": event.operation, "tool": event.tool,
         "caller": event.caller, "decision": event.decision, "rules": event.rules,
         "reason": event.reason, "status": event.status, "duration_ns": event.duration_ns,
         "sandbox": event.sandbox, "hash": event.hash.to_string(),
-    });
-    format!("{document}\n")
+    })
 }
 
-fn list_runs(args: RunsArgs) -> Result<u8, Problem> {
-    let filter = Filter { limit: args.limit, ..Filter::of(Name::LOCAL) };
-    let Answer::Runs(runs) = ask(Ask::Runs(filter))? else { return Err(no_answer()) };
-    let text: String = runs.iter().map(|run| run_line(run, args.json)).collect();
-    Ok(print::data(&text))
-}
-
-fn run_line(run: &Run, json: bool) -> String {
-    let status = run.end.as_ref().and_then(|end| end.status).map(|status| status.name());
-    let tool = run.intent.tool.as_deref().unwrap_or("-");
-    let call = run.intent.call.map(|call| call.to_string()).unwrap_or_default();
-    let nanos = run.end.as_ref().and_then(|end| end.duration_ns);
-    if json {
-        let document = serde_json::json!({
-            "call": call, "time_ns": run.intent.time, "tool": tool, "status": status,
-            "duration_ns": nanos,
-        });
-        return format!("{document}\n");
-    }
-    let took = nanos.map_or("-".to_owned(), |nanos| format!("{:.1}ms", nanos as f64 / 1e6));
-    format!(
-        "{call}  {}  {:<22} {:<8} {took}\n",
-        home::moment(run.intent.time),
-        harmless(tool),
-        status.unwrap_or("running")
-    )
-}
-
-fn verify(json: bool) -> Result<u8, Problem> {
+fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
     let database = home::database()?;
-    let anchor = database.with_file_name("anchor.log");
-    let verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
+    let anchor = anchor.unwrap_or_else(|| database.with_file_name("anchor.log"));
+    let mut verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
+    let artifacts = also_artifacts(&database, &mut verdict);
     let code = match verdict.standing {
         Standing::Sound => 0,
         Standing::Unproven => exit::REFUSED,
@@ -166,13 +125,37 @@ fn verify(json: bool) -> Result<u8, Problem> {
         let document = serde_json::json!({
             "version": 1, "sound": code == 0, "events": verdict.events, "fault": fault,
             "covered": verdict.covered, "pending": verdict.pending, "checked": verdict.checked,
-            "missing": verdict.missing, "cannot_be_found": verdict.cannot,
+            "missing": verdict.missing, "cannot_be_found": verdict.cannot, "artifacts": artifacts,
         });
         format!("{document}\n")
     } else {
         verdict.to_string()
     };
     Ok(print::data_and(&text, code))
+}
+
+/// What the chain vouches for in other tables is a part of it.
+fn also_artifacts(database: &Path, verdict: &mut Verdict) -> Option<Checked> {
+    let checked = match verify_artifacts(database.parent().unwrap_or(database)) {
+        Ok(checked) => checked,
+        // A record that cannot be read has been told of.
+        Err(_) if verdict.standing == Standing::Broken => return None,
+        Err(problem) => {
+            verdict.standing = Standing::Unproven;
+            verdict.missing.push(format!("the artifacts: {}", problem.why));
+            return None;
+        }
+    };
+    let Checked { artifacts, contents, faults, .. } = checked;
+    verdict.checked.push(format!(
+        "{artifacts} artifacts and {contents} contents against what the chain says of them"
+    ));
+    if let Some(why) = checked.told.first().cloned() {
+        verdict.standing = Standing::Broken;
+        let what = format!("artifacts ({faults} faults)");
+        verdict.fault.get_or_insert(Fault { seq: None, what, why });
+    }
+    Some(checked)
 }
 
 fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
@@ -198,6 +181,6 @@ fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
     Ok(0)
 }
 
-fn no_answer() -> Problem {
+pub(crate) fn no_answer() -> Problem {
     Problem::error("the record gave no answer")
 }

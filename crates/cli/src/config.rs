@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hotcell_sandbox::{Settings, cause};
-use hotcell_types::{Level, Network, Template};
+use hotcell_types::{Bytes, Level, Network, Template};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
@@ -22,6 +22,9 @@ use crate::problem::{self, Problem};
 /// Longest configuration file.
 const MAX_BYTES: u64 = 64 * 1024;
 
+/// What a home may have on the disk before it is warned and collected.
+const DEFAULT_QUOTA: Bytes = Bytes::mib(10 * 1024);
+
 const OPERATOR: &str = "/etc/hotcell/config.toml";
 const MIN_LEVEL: &str = "HOTCELL_MIN_LEVEL";
 const TEMPLATE: &str = "HOTCELL_TEMPLATE";
@@ -29,6 +32,7 @@ const TEMPLATE: &str = "HOTCELL_TEMPLATE";
 const RULES: &str = "Settings:
   min_level  the lowest level that is accepted: full, user, no-cgroup, no-proc, landlock-only
   template   what `hotcell run` starts from when --template is not given
+  quota      the most that the home may have on the disk, such as 2GiB: `hotcell gc` keeps to it
 
 Places:
   /etc/hotcell/config.toml    the operator's
@@ -38,7 +42,8 @@ Places:
 
 min_level is what the operator's file says, otherwise what the user's says, otherwise `user`. The
 other places can only raise it; a lower value there is an error. No option sets it. For template the
-last place in this list wins, except that a project cannot name one that allows more.";
+last place in this list wins, except that a project cannot name one that allows more. quota is what
+the user's file says, otherwise what the operator's says, otherwise 10GiB.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -62,6 +67,7 @@ pub(crate) struct Config {
     home: Setting<PathBuf>,
     min_level: Setting<Level>,
     template: Setting<Template>,
+    quota: Setting<Bytes>,
 }
 
 #[derive(Debug, Clone)]
@@ -88,6 +94,11 @@ impl Config {
         &self.template.value
     }
 
+    /// The most that the home may have on the disk.
+    pub(crate) fn quota(&self) -> Bytes {
+        self.quota.value
+    }
+
     fn show(&self) -> String {
         let line = |name: &str, value: &str, source: &str| {
             format!("{name}: {} ({})\n", print::harmless(value), print::harmless(source))
@@ -95,6 +106,7 @@ impl Config {
         [
             line("min_level", self.min_level.value.name(), &self.min_level.source),
             line("template", self.template.value.name, &self.template.source),
+            line("quota", &self.quota.value.to_string(), &self.quota.source),
             line("home", &self.home.value.display().to_string(), &self.home.source),
         ]
         .concat()
@@ -107,6 +119,7 @@ impl Config {
 struct Content {
     min_level: Option<String>,
     template: Option<String>,
+    quota: Option<String>,
 }
 
 /// Where settings come from; a value, so that the rules can be tested without the machine's own.
@@ -144,6 +157,7 @@ impl Places {
         let environment = Source {
             min_level: variable(MIN_LEVEL, self.min_level)?,
             template: variable(TEMPLATE, self.template)?,
+            quota: None,
         };
         let levels = [operator.min_level, user.min_level, project.min_level, environment.min_level];
         let templates = [operator.template, user.template, project.template, environment.template];
@@ -151,6 +165,7 @@ impl Places {
             home: self.home,
             min_level: min_level(levels)?,
             template: template(templates)?,
+            quota: quota(operator.quota, user.quota, project.quota)?,
         })
     }
 
@@ -194,6 +209,7 @@ fn by_default<T>(value: T) -> Setting<T> {
 struct Source {
     min_level: Said,
     template: Said,
+    quota: Said,
 }
 
 impl Source {
@@ -211,10 +227,14 @@ impl Source {
             let line = before.matches('\n').count() + 1;
             Problem::invalid(format!("`{shown}` is wrong in line {line}"))
                 .why(e.message())
-                .fix("the settings are min_level and template")
+                .fix("the settings are min_level, template and quota")
         })?;
         let at = |value: Option<String>| value.map(|v| (v, shown.to_string()));
-        Ok(Source { min_level: at(content.min_level), template: at(content.template) })
+        Ok(Source {
+            min_level: at(content.min_level),
+            template: at(content.template),
+            quota: at(content.quota),
+        })
     }
 }
 
@@ -312,6 +332,16 @@ fn template(
         None => decided,
     };
     environment.map_or(Ok(decided), parse)
+}
+
+/// The user's before the operator's. A project has no say: what is beyond the quota is removed.
+fn quota(operator: Said, user: Said, project: Said) -> Result<Setting<Bytes>, Problem> {
+    if let Some((_, source)) = project {
+        return Err(Problem::invalid(format!("{source} cannot set quota"))
+            .why("what is beyond it is removed, and the home is not the project's")
+            .fix("remove it, and set it in the user's config.toml"));
+    }
+    user.or(operator).map_or_else(|| Ok(by_default(DEFAULT_QUOTA)), parse)
 }
 
 /// Whether `wish` allows anything that `decided` does not.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotcell_engine::{Engine, OpenError, Options};
+use hotcell_engine::{Answer, Ask, Engine, OpenError, Options};
 use hotcell_sandbox::Settings;
 use hotcell_types::{Caller, Door, Name, Utc};
 
@@ -26,15 +26,25 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
 }
 
 fn unusable(error: OpenError) -> Problem {
-    Problem::error("the home cannot be used")
-        .why(error.to_string())
-        .fix("see that the directory is yours and has room; HOTCELL_HOME names another")
+    let fix = match &error {
+        OpenError::Record(error) => error.fix.clone(),
+        _ => "see that the directory is yours and has room; HOTCELL_HOME names another".into(),
+    };
+    Problem::error("the home cannot be used").why(error.to_string()).fix(fix)
 }
 
 /// The same, to look at what there is: nothing is made.
 pub(crate) fn look() -> Result<Engine, Problem> {
     database()?;
     open(None)
+}
+
+/// Asks the engine of a home in which something is recorded.
+pub(crate) fn ask(ask: Ask) -> Result<Answer, Problem> {
+    match look()?.ask(&caller(), ask) {
+        Answer::Failed(problem) => Err(problem.into()),
+        answer => Ok(answer),
+    }
 }
 
 /// The record's file, which may be broken.

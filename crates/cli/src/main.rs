@@ -3,14 +3,19 @@
 
 mod artifact;
 mod audit;
+mod backup;
 mod completions;
 mod config;
 mod doctor;
 mod exit;
+mod gc;
 mod home;
+mod logs;
 mod print;
 mod problem;
+mod replay;
 mod run;
+mod runs;
 mod template;
 mod tool;
 
@@ -47,7 +52,12 @@ enum Command {
     /// The record: what happened, and whether that is still what is there
     #[command(subcommand)]
     Audit(audit::Command),
-    Runs(audit::RunsArgs),
+    Runs(runs::Args),
+    Logs(logs::Args),
+    Replay(replay::Args),
+    Gc(gc::Args),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
@@ -85,7 +95,12 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Doctor(args) => doctor::main(args),
         Command::Tool(command) => tool::main(command),
         Command::Audit(command) => audit::main(command),
-        Command::Runs(args) => audit::runs(args),
+        Command::Runs(args) => runs::main(args),
+        Command::Logs(args) => logs::main(args),
+        Command::Replay(args) => replay::main(args),
+        Command::Gc(args) => gc::main(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
         Command::Artifact(command) => artifact::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),

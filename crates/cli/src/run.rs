@@ -22,7 +22,7 @@ use hotcell_types::{Bytes, CallId, Count, Cpus, Limits, Outcome, Span, Template}
 
 use crate::config::Config;
 use crate::problem::{self, Problem};
-use crate::{exit, home, print};
+use crate::{exit, gc, home, print};
 use inputs::OutputDir;
 use live::{Live, Streams};
 use signals::Signals;
@@ -206,6 +206,7 @@ struct Prepared {
     files: Vec<Attachment>,
     stdin: Option<Input>,
     output_dir: Option<PathBuf>,
+    quota: Bytes,
 }
 
 fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
@@ -228,7 +229,8 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));
     request.timeout = Some(limits.timeout);
     let options = home::options(&config, None);
-    Ok(Prepared { options, request, limits, files, stdin, output_dir: args.output_dir })
+    let (output_dir, quota) = (args.output_dir, config.quota());
+    Ok(Prepared { options, request, limits, files, stdin, output_dir, quota })
 }
 
 fn run_tool() -> Result<ToolName, Problem> {
@@ -269,7 +271,7 @@ fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input
 }
 
 fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
-    let Prepared { options, request, limits, files, stdin, output_dir } = prepared;
+    let Prepared { options, request, limits, files, stdin, output_dir, quota } = prepared;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
     let engine = home::engine(options)?;
@@ -301,6 +303,7 @@ fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
     if wants_files && !json {
         print::to_people(&report::not_taken(&outcome.skipped));
     }
+    gc::warn(&engine, quota);
     Ok(home::close(engine, code))
 }
 

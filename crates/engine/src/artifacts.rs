@@ -20,6 +20,7 @@ use hotcell_types::{CallId, Caller};
 
 pub use ask::{ArtifactAnswer, ArtifactAsk, Which};
 pub use verify::{Checked, MOST_TOLD, verify_artifacts};
+pub(crate) use verify::{LookError, not_read};
 
 /// Most artifacts that a call is given, and that it makes.
 pub const MOST_ARTIFACTS: usize = 1000;
@@ -378,10 +379,10 @@ fn draft(origin: &Origin, kind: Kind) -> Draft {
 }
 
 /// The event by which the chain vouches for a row.
-fn of_row(origin: &Origin, statement: &Statement) -> Draft {
+pub(crate) fn of_row(origin: &Origin, statement: &Statement) -> Draft {
     let kind = match statement.row() {
         RowId::Artifact(_) => Kind::ArtifactAdded,
-        RowId::Tagging(_) | RowId::Verdict(_) => Kind::ArtifactChanged,
+        RowId::Tagging(_) | RowId::Verdict(_) | RowId::Pruning(_) => Kind::ArtifactChanged,
     };
     let stated = Stated {
         row: statement.row().to_string(),
@@ -402,7 +403,7 @@ fn bounded(edges: impl Iterator<Item = Edge>) -> Vec<Edge> {
 }
 
 /// A name that the ledger takes, and whether it is another than was given.
-fn line(name: &str) -> (String, bool) {
+pub(crate) fn line(name: &str) -> (String, bool) {
     let mut plain: String =
         name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if plain.is_empty() {

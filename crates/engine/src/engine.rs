@@ -30,7 +30,9 @@ use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::path::panicked;
+use crate::replay::{Ignore, Replayed};
 use crate::reply::{Problem, Reply};
+use crate::show::Shown;
 use crate::stage::{Stage, Watch};
 
 /// How an engine is set up, by whoever embeds it.
@@ -68,6 +70,10 @@ pub enum Ask<'a> {
     /// Calls so far.
     Runs(Filter),
     Events(Filter),
+    /// Everything that is known of one call.
+    Show(CallId),
+    /// A recorded call again, as a new one, and how the two compare.
+    Replay(CallId, Ignore),
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
@@ -81,6 +87,8 @@ pub enum Answer {
     Tools(Vec<Listed>),
     Runs(Vec<Run>),
     Events(Vec<Event>),
+    Shown(Box<Shown>),
+    Replayed(Box<Replayed>),
     Verified(Box<Verdict>),
     Failed(Problem),
     Artifact(ArtifactAnswer),
@@ -201,6 +209,14 @@ impl Engine {
             Ask::Events(filter) => {
                 self.read(|record| record.events(&own(caller, filter)).map(Answer::Events))
             }
+            Ask::Show(id) => self
+                .show(caller, id)
+                .map_or_else(Answer::Failed, |shown| Answer::Shown(Box::new(shown))),
+            Ask::Replay(id, ignore) => {
+                let replayed = self.replay(caller, id, &ignore);
+                replayed
+                    .map_or_else(Answer::Failed, |replayed| Answer::Replayed(Box::new(replayed)))
+            }
             Ask::Verify => self.read(|record| {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
@@ -252,8 +268,7 @@ impl Engine {
     /// The same, for the path.
     pub(crate) fn recording(&self) -> Result<&Record, Problem> {
         self.record().map_err(|error| {
-            let fix = "see that the directory is yours and has room; HOTCELL_HOME names another";
-            Problem::new("the home cannot be used", error.to_string(), fix)
+            Problem::new("the home cannot be used", error.to_string(), error.fix.clone())
         })
     }
 
@@ -309,6 +324,10 @@ impl Engine {
         if let Some(watch) = &self.watch {
             watch.tell(call, stage);
         }
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.settings.home
     }
 
     /// Where contents wait that have no place yet.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hotcell_policy::Permit;
 use hotcell_request::{Call, ToolError};
-use hotcell_sandbox::{Handle, Job, Refusal, Sink, cause};
+use hotcell_sandbox::{Handle, Job, Refusal, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{Bytes, Exit, Outcome, Output, Status};
+use hotcell_types::{Bytes, CallId, Exit, Outcome, Output, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ use crate::artifacts::Product;
 use crate::attached::Attached;
 use crate::changes::{Copied, Spool};
 use crate::engine::Engine;
+use crate::live::{Live, Teller};
 use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
 use crate::products;
@@ -68,7 +69,7 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, &tool),
             Work::InSandbox { tool, job, copied } => {
-                let run = Run { job: *job, copied, attached, reins };
+                let run = Run { id: call.id(), job: *job, copied, attached, reins };
                 self.in_a_sandbox(call, tool, run)
             }
         }
@@ -76,7 +77,8 @@ impl Engine {
 
     fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool, run: Run<'_, '_>) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| *root);
-        let (outcome, Left { brought, files }) = match self.run(run) {
+        let limits = Some(run.job.limits);
+        let (outcome, Left { brought, files, live }) = match self.run(run) {
             Ok(ran) => ran,
             Err(refusal) => return Done::failed(refusal.into()),
         };
@@ -93,7 +95,7 @@ impl Engine {
         // A run that ended badly is told so, with what it printed.
         let is_fine = outcome.status == Status::Success || done.status == Status::Blocked;
         let status = if is_fine { done.status } else { outcome.status };
-        Done { status, run: Some(Box::new(outcome)), files, ..done }
+        Done { status, run: Some(Box::new(outcome)), limits, files, live, ..done }
     }
 
     /// Applies what a run changed, if it came to its own end and its tool has nothing against it.
@@ -115,22 +117,21 @@ impl Engine {
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { job, copied, attached, reins } = run;
+        let Run { id, job, copied, attached, reins } = run;
         let most = job.limits.disk;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
         if let Some(started) = attached.started.take() {
             started(running.handle());
         }
-        let mut unheard = Unheard;
-        let sink: &mut dyn Sink = match attached.sink.as_deref_mut() {
-            Some(sink) => sink,
-            None => &mut unheard,
-        };
-        running.wait_and_look(sink, attached.outputs, |left, made| Left {
-            brought: copied.map(|(copied, _)| self.brought(&copied, left, most)),
-            files: products::files(&self.artifacts, left, made),
-        })
+        let mut teller = Teller::new(self.home(), id, attached.sink.take());
+        let (outcome, left) =
+            running.wait_and_look(&mut teller, attached.outputs, |left, made| {
+                let brought = copied.map(|(copied, _)| self.brought(&copied, left, most));
+                (brought, products::files(&self.artifacts, left, made))
+            })?;
+        let (brought, files) = left;
+        Ok((outcome, Left { brought, files, live: teller.into_live() }))
     }
 
     fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, most: Bytes) -> Brought {
@@ -144,6 +145,7 @@ impl Engine {
 
 /// A job, with everybody who has a part in it.
 struct Run<'a, 'b> {
+    id: CallId,
     job: Job,
     copied: Option<(Arc<Copied>, &'a Root)>,
     attached: &'a mut Attached<'b>,
@@ -154,6 +156,7 @@ struct Run<'a, 'b> {
 struct Left {
     brought: Option<Brought>,
     files: Vec<Product>,
+    live: Option<Live>,
 }
 
 /// What a run changed, with the contents.
@@ -166,14 +169,6 @@ pub(crate) fn here(call: &Call, tool: &Here<'_>) -> Done {
         Here::Added(tool) => tool.0.call(args),
         Here::Tree(tool, root) => tool.call(root, args, Deadline::after(call.timeout().duration())),
     })
-}
-
-/// What a call prints is in its result.
-struct Unheard;
-
-impl Sink for Unheard {
-    fn stdout(&mut self, _: &[u8]) {}
-    fn stderr(&mut self, _: &[u8]) {}
 }
 
 impl Done {

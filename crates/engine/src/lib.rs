@@ -19,28 +19,42 @@
 //! Every request gets exactly one answer. A call that can change something is on the disk before it
 //! happens; one that cannot be recorded does not happen.
 
+mod archive;
 pub mod artifacts;
 mod attached;
+mod backup;
 mod batch;
 mod changes;
+mod ended;
 mod engine;
+mod gc;
 mod guard;
 mod hands;
+mod live;
+mod logs;
 mod path;
 mod prepare;
 mod products;
+mod replay;
 mod reply;
+mod show;
 mod stage;
 mod story;
 #[cfg(test)]
 mod tests;
 
 pub use attached::{Attached, Attachment, Input};
+pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
+pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
+pub use gc::{Amount, Collected, Gc, Keep};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
+pub use logs::{Entry, Said, Until};
+pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};
+pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
 
 /// The blocks of the guide are compiled and run.

@@ -8,7 +8,7 @@ use hotcell_policy::{Facts, Permit, Verdict, judge};
 use hotcell_record::{Draft, Durability, Intent, Kind, now};
 use hotcell_request::{Call, Request};
 use hotcell_schedule::{Priority, Turn, Want};
-use hotcell_types::{CallId, Caller, Decision, Effect, Name, Outcome, Status};
+use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, Status};
 use serde_json::Value;
 
 use crate::artifacts::{Given, Origin, Product, Sight};
@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::guard::claims::WHOLE;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
+use crate::live::Live;
 use crate::prepare::{Ready, Work};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::stage::Stage;
@@ -30,7 +31,11 @@ pub(crate) struct Done {
     pub(crate) problem: Option<Problem>,
     /// The run, where there was one, and the files that it made.
     pub(crate) run: Option<Box<Outcome>>,
+    /// What the run was held to.
+    pub(crate) limits: Option<Limits>,
     pub(crate) files: Vec<Product>,
+    /// What others follow it by, until its outcome is recorded.
+    pub(crate) live: Option<Live>,
 }
 
 impl Done {
@@ -43,7 +48,8 @@ impl Done {
     }
 
     fn new(status: Status) -> Done {
-        Done { status, value: None, problem: None, run: None, files: Vec::new() }
+        let files = Vec::new();
+        Done { status, value: None, problem: None, run: None, limits: None, files, live: None }
     }
 }
 
@@ -309,7 +315,9 @@ fn checked(call: &Call, done: Done) -> Done {
             let problem = Problem::new(what, why, "report it to the tool's author");
             Done {
                 run: done.run,
+                limits: done.limits,
                 files: done.files,
+                live: done.live,
                 ..Done::failed(problem.of(ProblemKind::Invalid))
             }
         }

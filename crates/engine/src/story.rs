@@ -10,6 +10,7 @@ use hotcell_types::{Decision, Status};
 use serde_json::Value;
 
 use crate::artifacts::{Content, Origin, Product};
+use crate::ended;
 use crate::path::Done;
 
 /// What all events of one call have in common.
@@ -96,7 +97,7 @@ impl<'a> Story<'a> {
         let nanos = u64::try_from(self.begun.elapsed().as_nanos());
         draft.duration_ns = Some(nanos.unwrap_or(u64::MAX));
         draft.sandbox = done.run.as_ref().map(|run| run.level.to_string());
-        draft.output = done.value.as_ref().map(json);
+        draft.output = ended::document(done).as_ref().map(json);
         draft
     }
 

@@ -421,3 +421,48 @@ mod own {
         assert_eq!(world.call("add", json!({"a": 1, "b": 2})).status, Status::Success);
     }
 }
+
+fn shown(world: &World, id: hotcell_types::CallId) -> Result<Box<crate::Shown>, crate::Problem> {
+    match world.engine.ask(&caller(), Ask::Show(id)) {
+        Answer::Shown(shown) => Ok(shown),
+        Answer::Failed(problem) => Err(problem),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_value_that_is_too_large_is_known_by_its_digest_and_the_rest_is_whole() {
+    let world = World::new();
+    for (times, is_whole) in [(10, true), (crate::MOST_VALUE, false)] {
+        let code = format!("yes | head -c {times}; exit 3");
+        let reply = world.call("code_execute", json!({"language": "shell", "code": code}));
+        let shown = shown(&world, reply.id).unwrap();
+        let result = shown.result.value().unwrap();
+        assert_eq!(result["run"]["exit"], json!({"code": 3}), "{result}");
+        assert_eq!(result["run"]["stdout"]["bytes"], json!(times));
+        assert_eq!(result.get("value").is_some(), is_whole, "{result}");
+        assert_eq!(result["value_known"]["bytes"].is_u64(), !is_whole, "{result}");
+        assert_eq!(shown.status(), Some(Status::Failure));
+    }
+}
+
+#[test]
+fn a_call_of_another_tenant_is_not_there() {
+    let world = World::new();
+    let reply = world.call("code_execute", json!({"language": "shell", "code": "true"}));
+    shown(&world, reply.id).unwrap();
+    let other = Caller { tenant: "other".parse().unwrap(), ..caller() };
+    let show = Ask::Show(reply.id);
+    let replay = Ask::Replay(reply.id, crate::Ignore::default());
+    let mut problems = Vec::new();
+    for ask in [show, replay] {
+        let Answer::Failed(problem) = world.engine.ask(&other, ask) else { panic!("it is there") };
+        problems.push(problem);
+    }
+    let logs = world.engine.logs(&other, reply.id, crate::Until::TheEnd, &mut |_| true);
+    problems.push(logs.unwrap_err());
+    for problem in problems {
+        assert_eq!(problem.kind, crate::ProblemKind::NotFound);
+        assert_eq!(problem.what, format!("there is no call {}", reply.id));
+    }
+}

@@ -53,6 +53,7 @@ mod export;
 mod line;
 mod lineage;
 mod media;
+mod prune;
 mod query;
 mod rows;
 mod schema;
@@ -69,6 +70,7 @@ pub use error::{Damage, Error, StoreError};
 pub use export::{Exported, MANIFEST, MAX_EXPORT, export};
 pub use line::{ArtifactName, BadLine, Line, Note, Search, Source, Tag, ToolName};
 pub use lineage::{Lineage, Link, MAX_LINKS, lineage};
+pub use prune::{MAX_PRUNED, Prunable, Pruned, Pruning, prunable, prune};
 pub use query::{
     Details, Filter, MAX_PAGE, Named, Page, Usage, find, get, is_referenced, list, search, usage,
     versions,

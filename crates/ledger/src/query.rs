@@ -199,8 +199,8 @@ fn score(term: usize) -> String {
 pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
     let mut statement = conn.prepare_cached(
         "SELECT count(*), ifnull(sum(size), 0), ifnull(
-             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact
-                               WHERE tenant = ?1 AND is_kept = 1)), 0)
+             (SELECT sum(size) FROM (SELECT DISTINCT digest, size FROM artifact_wanted
+                               WHERE tenant = ?1)), 0)
          FROM artifact WHERE tenant = ?1",
     )?;
     let count = |row: &Row<'_>, at| row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
@@ -209,9 +209,10 @@ pub fn usage(conn: &Connection, tenant: &Name) -> Result<Usage, Error> {
     })?)
 }
 
-/// Whether any artifact of anybody has this content, for [`Store::sweep`](crate::Store::sweep).
+/// Whether any artifact of anybody has this content, and it was not pruned since: for
+/// [`Store::sweep`](crate::Store::sweep), and for whoever wants to read it.
 pub fn is_referenced(conn: &Connection, digest: &Digest) -> Result<bool, Error> {
-    let sql = "SELECT 1 FROM artifact WHERE digest = ?1 AND is_kept = 1";
+    let sql = "SELECT 1 FROM artifact_wanted WHERE digest = ?1";
     Ok(conn.prepare_cached(sql)?.exists([digest])?)
 }
 

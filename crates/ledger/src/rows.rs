@@ -91,6 +91,7 @@ pub enum RowId {
     Artifact(ArtifactId),
     Tagging(u64),
     Verdict(u64),
+    Pruning(u64),
 }
 
 impl Edge {
@@ -138,7 +139,7 @@ impl FromSql for ArtifactId {
 
 /// What is not the name of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a row is called `artifact ID`, `tag N` or `verdict N`")]
+#[error("a row is called `artifact ID`, `tag N`, `verdict N` or `pruning N`")]
 pub struct BadRow;
 
 impl FromStr for RowId {
@@ -150,6 +151,7 @@ impl FromStr for RowId {
             ("artifact", id) => RowId::Artifact(id.parse().map_err(|_| BadRow)?),
             ("tag", seq) => RowId::Tagging(seq.parse().map_err(|_| BadRow)?),
             ("verdict", seq) => RowId::Verdict(seq.parse().map_err(|_| BadRow)?),
+            ("pruning", seq) => RowId::Pruning(seq.parse().map_err(|_| BadRow)?),
             _ => return Err(BadRow),
         };
         if row.to_string() == text { Ok(row) } else { Err(BadRow) }
@@ -162,13 +164,14 @@ impl fmt::Display for RowId {
             RowId::Artifact(id) => write!(f, "artifact {id}"),
             RowId::Tagging(seq) => write!(f, "tag {seq}"),
             RowId::Verdict(seq) => write!(f, "verdict {seq}"),
+            RowId::Pruning(seq) => write!(f, "pruning {seq}"),
         }
     }
 }
 
 /// A call's id and a short name, as they are in a column.
 pub(crate) struct Id(pub(crate) CallId);
-struct Short(Name);
+pub(crate) struct Short(pub(crate) Name);
 
 impl FromSql for Id {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Id> {
@@ -197,7 +200,7 @@ fn yes_or_no(row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
 }
 
 /// A number that is never negative.
-struct Count(u64);
+pub(crate) struct Count(pub(crate) u64);
 
 impl FromSql for Count {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Count> {
@@ -290,7 +293,8 @@ mod tests {
     #[test]
     fn a_row_has_one_name() {
         let id = ArtifactId(CallId::new(7, [1; 10]));
-        for row in [RowId::Artifact(id), RowId::Tagging(1), RowId::Verdict(u64::MAX)] {
+        let numbered = [RowId::Tagging(1), RowId::Verdict(u64::MAX), RowId::Pruning(7)];
+        for row in numbered.into_iter().chain([RowId::Artifact(id)]) {
             assert_eq!(row.to_string().parse(), Ok(row));
         }
         for bad in ["", "artifact", "artifact x", "tag 01", "tag +1", "tag -1", "verdict 1 ", "x 1"]

@@ -98,6 +98,42 @@ CREATE TRIGGER artifact_content_is_kept BEFORE DELETE ON artifact_content
 
 -- 0 if the content was too much to keep: the row has its digest and its size all the same.
 ALTER TABLE artifact ADD COLUMN is_kept INTEGER NOT NULL DEFAULT 1 CHECK (is_kept IN (0, 1));
+",
+"
+-- Contents that were removed to make room, many at a time: those of all rows up to `upto`. One that is
+-- registered again later is there again.
+CREATE TABLE artifact_pruning (
+    seq  INTEGER PRIMARY KEY CHECK (seq > 0),
+    by   TEXT NOT NULL,
+    time INTEGER NOT NULL
+) STRICT;
+CREATE TABLE artifact_pruned (
+    pruning INTEGER NOT NULL REFERENCES artifact_pruning (seq),
+    place   INTEGER NOT NULL,
+    digest  BLOB NOT NULL CHECK (length(digest) = 32),
+    size    INTEGER NOT NULL CHECK (size >= 0),
+    upto    INTEGER NOT NULL CHECK (upto > 0),
+    PRIMARY KEY (pruning, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX artifact_pruned_by_content ON artifact_pruned (digest, upto);
+
+-- The rows whose contents have to be there.
+CREATE VIEW artifact_wanted AS SELECT seq, id, tenant, digest, size, created FROM artifact
+    WHERE is_kept = 1 AND seq > coalesce(
+        (SELECT max(upto) FROM artifact_pruned WHERE artifact_pruned.digest = artifact.digest), 0);
+
+DROP TRIGGER artifact_content_is_kept;
+CREATE TRIGGER artifact_content_is_kept BEFORE DELETE ON artifact_content
+    WHEN EXISTS (SELECT 1 FROM artifact_wanted WHERE digest = OLD.digest)
+    BEGIN SELECT raise(ABORT, 'contents that rows refer to are never removed'); END;
+CREATE TRIGGER artifact_pruning_is_kept BEFORE DELETE ON artifact_pruning
+    BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never removed'); END;
+CREATE TRIGGER artifact_pruning_is_fixed BEFORE UPDATE ON artifact_pruning
+    BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never changed'); END;
+CREATE TRIGGER artifact_pruned_is_kept BEFORE DELETE ON artifact_pruned
+    BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never removed'); END;
+CREATE TRIGGER artifact_pruned_is_fixed BEFORE UPDATE ON artifact_pruned
+    BEGIN SELECT raise(ABORT, 'rows of the artifact ledger are never changed'); END;
 "];
 
 /// Where the steps lead to.

@@ -2,6 +2,7 @@
 //! has another. FORMAT.md describes them for whoever checks without this code.
 
 use crate::digest::Digest;
+use crate::prune::{Pruned, Pruning};
 use crate::rows::{Artifact, Edge, RowId, Tagging, Target, Verdict};
 
 /// The canonical bytes of a row, and their digest. Two different rows never have the same bytes.
@@ -78,6 +79,19 @@ impl Statement {
         fields.maybe(verdict.note.as_ref().map(|note| note.as_str()));
         fields.time(verdict.time);
         fields.finish(RowId::Verdict(verdict.seq))
+    }
+
+    /// About a pruning, with what was removed by it.
+    pub fn of_pruning(pruning: &Pruning) -> Statement {
+        let mut fields = Fields::begin("hotcell artifact pruning 1\n");
+        fields.number(pruning.seq);
+        fields.text(pruning.by.as_str());
+        fields.time(pruning.time);
+        fields.number(pruning.contents.len() as u64);
+        for Pruned { blob, upto } in &pruning.contents {
+            fields.bytes(&blob.digest.to_bytes()).number(blob.size).number(*upto);
+        }
+        fields.finish(RowId::Pruning(pruning.seq))
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::digest::{Blob, Digest};
 use crate::error::{Damage, Error, StoreError};
+use crate::prune::Pruning;
 use crate::query::{edges, is_referenced};
 use crate::rows::{Artifact, RowId, Tagging, Verdict};
 use crate::statement::Statement;
@@ -22,6 +23,7 @@ pub struct Counts {
     pub artifacts: u64,
     pub taggings: u64,
     pub verdicts: u64,
+    pub prunings: u64,
 }
 
 /// What was looked at. Fine only if there is no fault.
@@ -41,6 +43,7 @@ pub enum Table {
     Artifact,
     Tagging,
     Verdict,
+    Pruning,
 }
 
 /// What is not as it was.
@@ -63,6 +66,8 @@ pub enum Fault {
     Count { table: Table, stated: u64, found: u64 },
     #[error("{0} edges belong to no artifact")]
     StrayEdges(u64),
+    #[error("{0} contents were pruned by nobody")]
+    StrayPruned(u64),
     #[error("the content {0} is missing")]
     Missing(Digest),
     #[error("the content {digest} has {found} bytes, and not {expected}")]
@@ -81,6 +86,7 @@ impl fmt::Display for Table {
             Table::Artifact => "artifact",
             Table::Tagging => "tagging",
             Table::Verdict => "verdict",
+            Table::Pruning => "pruning",
         })
     }
 }
@@ -138,11 +144,20 @@ pub fn verify_rows(
         verdicts: rows.check(Table::Verdict, stated.verdicts, |row| {
             Ok(Statement::of_verdict(&Verdict::from_row(row)?))
         })?,
+        prunings: rows.check(Table::Pruning, stated.prunings, |row| {
+            Ok(Statement::of_pruning(&Pruning::from_row(conn, row)?))
+        })?,
     };
     let sql = "SELECT count(*) FROM artifact_edge WHERE source NOT IN (SELECT id FROM artifact)";
     let stray: i64 = conn.query_row(sql, [], |row| row.get(0))?;
     if stray != 0 {
         tell(Fault::StrayEdges(stray.unsigned_abs()));
+    }
+    let sql = "SELECT count(*) FROM artifact_pruned
+               WHERE pruning NOT IN (SELECT seq FROM artifact_pruning)";
+    let stray: i64 = conn.query_row(sql, [], |row| row.get(0))?;
+    if stray != 0 {
+        tell(Fault::StrayPruned(stray.unsigned_abs()));
     }
     Ok(Verified { rows: found, ..verified })
 }
@@ -165,6 +180,7 @@ impl Rows<'_> {
             Table::Artifact => ("artifact", Artifact::COLUMNS),
             Table::Tagging => ("artifact_tag", Tagging::COLUMNS),
             Table::Verdict => ("artifact_verdict", Verdict::COLUMNS),
+            Table::Pruning => ("artifact_pruning", Pruning::COLUMNS),
         };
         let mut statement =
             self.conn.prepare(&format!("SELECT {columns} FROM {name} ORDER BY seq"))?;
@@ -237,7 +253,7 @@ pub fn verify_contents(
         }
     }
     let sql = "SELECT count(*) FROM artifact_content
-               WHERE digest NOT IN (SELECT digest FROM artifact WHERE is_kept = 1)";
+               WHERE digest NOT IN (SELECT digest FROM artifact_wanted)";
     let unreferenced: i64 = conn.query_row(sql, [], |row| row.get(0))?;
     verified.unreferenced += unreferenced.unsigned_abs();
     Ok(verified)
@@ -248,8 +264,8 @@ fn contents_after(conn: &Connection, last: Option<Blob>) -> Result<Vec<Blob>, Er
     let digest = last.map_or_else(Vec::new, |last| last.digest.to_bytes().to_vec());
     let size = last.map_or(-1, |last| last.size as i64);
     let mut statement = conn.prepare_cached(
-        "SELECT DISTINCT digest, size FROM artifact
-         WHERE (digest, size) > (?1, ?2) AND length(digest) = 32 AND size >= 0 AND is_kept = 1
+        "SELECT DISTINCT digest, size FROM artifact_wanted
+         WHERE (digest, size) > (?1, ?2) AND length(digest) = 32 AND size >= 0
          ORDER BY digest, size LIMIT ?3",
     )?;
     let blobs = statement.query_map(params![digest, size, PAGE], |row| {

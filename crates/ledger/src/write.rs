@@ -81,7 +81,9 @@ pub fn rollback(
     let edges = vec![Edge::new(Relation::DerivedFrom, Target::Artifact(old.id))];
     let (name, kind, role) = (old.name, old.kind, old.role);
     let new = NewArtifact { by, call, tool: None, name, kind, role, edges };
-    insert(tx, old.blob, old.media, old.is_kept, new)
+    // What was pruned since does not come back by being named.
+    let is_kept = old.is_kept && query::is_referenced(tx, &old.blob.digest)?;
+    insert(tx, old.blob, old.media, is_kept, new)
 }
 
 /// Sets a tag; `None` if it is set.
@@ -271,7 +273,7 @@ fn at_most(
     Err(Error::TooMany { what, most: MAX_CHANGES })
 }
 
-fn next(tx: &Transaction<'_>, highest: &str) -> Result<u64, Error> {
+pub(crate) fn next(tx: &Transaction<'_>, highest: &str) -> Result<u64, Error> {
     let highest = tx.prepare_cached(highest)?.query_row([], |row| row.get(0))?;
     one_more(highest)
 }
@@ -289,7 +291,7 @@ fn one_more(highest: Option<i64>) -> Result<u64, Error> {
 }
 
 /// As a column can hold it.
-fn signed(number: u64) -> Result<i64, Error> {
+pub(crate) fn signed(number: u64) -> Result<i64, Error> {
     i64::try_from(number).map_err(|_| Error::TooLarge)
 }
 

@@ -93,7 +93,10 @@ impl OpenError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 (OpenFault::InUse, "end the program that holds the database locked")
             }
-            Some(ErrorCode::DiskFull) => (OpenFault::Io, "free some space on its file system"),
+            // Also when there is no room for what it maps into memory.
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+                (OpenFault::Io, "free some space on its file system, and see that it works")
+            }
             _ => (OpenFault::Io, "make it readable and writable for the user who runs hotcell"),
         };
         OpenError::new(fault, path, &why, fix)

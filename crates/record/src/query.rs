@@ -30,6 +30,8 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Filter {
     pub tenant: Name,
     pub call: Option<CallId>,
+    /// Asked for by this call.
+    pub parent: Option<CallId>,
     pub tool: Option<String>,
     pub kind: Option<Kind>,
     pub status: Option<Status>,
@@ -40,6 +42,8 @@ pub struct Filter {
     pub after: u64,
     /// At most `MOST_PAGE`.
     pub limit: usize,
+    /// The last ones, if there are more. They come in their order all the same.
+    pub last: bool,
 }
 
 impl Filter {
@@ -48,6 +52,7 @@ impl Filter {
         Filter {
             tenant,
             call: None,
+            parent: None,
             tool: None,
             kind: None,
             status: None,
@@ -55,6 +60,7 @@ impl Filter {
             until: None,
             after: 0,
             limit: MOST_PAGE,
+            last: false,
         }
     }
 }
@@ -250,16 +256,19 @@ fn page(
 ) -> Result<Vec<Event>, ReadError> {
     // Said so that the index over calls is used where there is one to look for.
     let call = if filter.call.is_some() { "call = :call" } else { ":call IS NULL" };
+    let order = if filter.last { "DESC" } else { "ASC" };
     let select = format!(
         "SELECT {COLUMNS} FROM event WHERE tenant = :tenant AND {call} AND {status}
-            AND (:tool IS NULL OR tool = :tool) AND (:kind IS NULL OR kind = :kind)
+            AND (:parent IS NULL OR parent = :parent) AND (:tool IS NULL OR tool = :tool)
+            AND (:kind IS NULL OR kind = :kind)
             AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
-            AND seq > :after ORDER BY seq LIMIT :limit"
+            AND seq > :after ORDER BY seq {order} LIMIT :limit"
     );
     let mut select = connection.prepare_cached(&select)?;
     let mut rows = select.query(named_params! {
         ":tenant": filter.tenant.as_str(),
         ":call": filter.call.map(CallId::to_bytes),
+        ":parent": filter.parent.map(CallId::to_bytes),
         ":status": filter.status.map(Status::name),
         ":tool": filter.tool,
         ":kind": kind,
@@ -272,6 +281,9 @@ fn page(
     let mut buffer = Vec::new();
     while let Some(row) = rows.next()? {
         events.push(checked(row, &mut buffer)?);
+    }
+    if filter.last {
+        events.reverse();
     }
     Ok(events)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
 
-use crate::db::wal;
-use crate::error::AppendError;
+use crate::db::{pragma, wal};
+use crate::error::{AppendError, ReadError};
 use crate::event::Kind;
 use crate::record::Record;
 use crate::writer::Durability;
@@ -92,7 +92,28 @@ impl Record {
         Ok(*told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Of the database and its write-ahead log, without what is free inside.
+    /// What is free inside the database, and used before it grows.
+    pub fn free(&self) -> Result<u64, ReadError> {
+        self.read(|connection| {
+            let pages: i64 = pragma(connection, "freelist_count")?;
+            let size: i64 = pragma(connection, "page_size")?;
+            Ok(pages.unsigned_abs().saturating_mul(size.unsigned_abs()))
+        })
+    }
+
+    /// The time and the bytes of every content that [`prune`](Record::prune) could remove, in no order.
+    pub fn prunable(&self, mut each: impl FnMut(i64, u64)) -> Result<(), ReadError> {
+        self.read(|connection| {
+            let mut all = connection.prepare("SELECT time, length(content) FROM payload")?;
+            let mut rows = all.query([])?;
+            while let Some(row) = rows.next()? {
+                each(row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs());
+            }
+            Ok(())
+        })
+    }
+
+    /// Of the database and its write-ahead log, with what is free inside.
     pub fn size(&self) -> Size {
         let length = |path: &std::path::Path| path.metadata().map_or(0, |found| found.len());
         let bytes = length(self.database()) + length(&wal(self.database()));

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hotcell_types::{Layer, Level, Limits, Profile};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -125,6 +126,23 @@ pub struct Holes {
 pub trait Sink {
     fn stdout(&mut self, chunk: &[u8]);
     fn stderr(&mut self, chunk: &[u8]);
+
+    /// When the run is to be looked at next, counted from its release. Nothing means never.
+    fn next_look(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Called once that time has come, if the run has not ended.
+    fn look(&mut self, _: Look) {}
+}
+
+/// What a run has used so far, where there is a cgroup that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Since its release.
+    pub at: Duration,
+    pub cpu: Option<Duration>,
+    pub memory_bytes: Option<u64>,
 }
 
 /// Why nothing was run.

@@ -26,7 +26,7 @@ use crate::places::Places;
 use crate::start::{next_report, not_runnable};
 use crate::streams::{Feed, Stream, Wants};
 use crate::supplies::Placed;
-use crate::{Refusal, Sink, seccomp, steps};
+use crate::{Look, Refusal, Sink, seccomp, steps};
 
 /// How long a killed run may take to be gone.
 const END_MOST: Duration = Duration::from_secs(5);
@@ -207,6 +207,11 @@ impl Shared {
     }
 }
 
+/// Where there is none, it is never.
+fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    [one, other].into_iter().flatten().min()
+}
+
 fn freezing(error: CgroupError) -> Refusal {
     Refusal::Internal { doing: "pausing or resuming a run".into(), source: io::Error::other(error) }
 }
@@ -257,8 +262,11 @@ impl Running {
             if let Some(cause) = self.due() {
                 return self.end(cause, sink, &mut buffer);
             }
-            let ready = self.poll(self.patience())?;
+            let ready = self.poll(sooner(self.patience(), self.until_look(sink)))?;
             self.stream(ready, sink, &mut buffer);
+            if self.until_look(sink).is_some_and(|left| left.is_zero()) {
+                sink.look(self.look());
+            }
             if ready.feed && self.feed.as_mut().is_some_and(|feed| !feed.pump()) {
                 self.feed = None;
             }
@@ -278,6 +286,20 @@ impl Running {
         }
         if ready.bell {
             self.shared.hush();
+        }
+    }
+
+    /// How long nobody wants to know how the run goes.
+    fn until_look(&self, sink: &dyn Sink) -> Option<Duration> {
+        sink.next_look().map(|at| at.saturating_sub(self.released.elapsed()))
+    }
+
+    fn look(&self) -> Look {
+        let cgroup = self.shared.cgroup();
+        Look {
+            at: self.released.elapsed(),
+            cpu: cgroup.as_ref().and_then(Cgroup::cpu_used),
+            memory_bytes: cgroup.as_ref().and_then(Cgroup::memory_now),
         }
     }
 
@@ -316,7 +338,7 @@ impl Running {
         let cpu = self.cpu_left().map(|left| {
             (left * 1000 / self.limits.cpu.as_thousandths().max(1)).max(CPU_CHECK_LEAST)
         });
-        [wall, cpu].into_iter().flatten().min()
+        sooner(wall, cpu)
     }
 
     /// Waits for the first thing that can be done.

@@ -51,8 +51,13 @@ impl Unusable {
     pub(super) fn not_run(self) -> Problem {
         let shown = self.path.display();
         if self.missing {
-            return Problem::not_found(format!("there is no file `{shown}`"))
-                .fix(format!("check the path; a command is run with `hotcell run -- {shown}`"));
+            let fix = if self.path.as_os_str() == "show" {
+                "`hotcell runs show ID` shows a call; what follows `run` is the name of a file"
+                    .into()
+            } else {
+                format!("check the path; a command is run with `hotcell run -- {shown}`")
+            };
+            return Problem::not_found(format!("there is no file `{shown}`")).fix(fix);
         }
         Problem::not_runnable(format!("`{shown}` cannot be run")).why(self.why)
     }

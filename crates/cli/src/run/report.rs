@@ -168,7 +168,7 @@ fn value(limit: Limit, limits: &Limits) -> String {
 }
 
 /// An amount that was measured, with one decimal; limits are shown exactly.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >> shift > 0 {
             let tenths = (u128::from(bytes) * 10) >> shift;

@@ -2,10 +2,23 @@
 
 use crate::support::{World, same_as_file};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 31] = [
     "",
     "run",
     "doctor",
+    "tool",
+    "tool ls",
+    "tool search",
+    "tool show",
+    "tool call",
+    "runs",
+    "runs show",
+    "logs",
+    "replay",
+    "audit",
+    "audit log",
+    "audit verify",
+    "audit export",
     "artifact",
     "artifact ls",
     "artifact get",
@@ -13,6 +26,9 @@ const COMMANDS: [&str; 15] = [
     "artifact verify",
     "artifact tag",
     "artifact rollback",
+    "gc",
+    "backup",
+    "restore",
     "template",
     "template ls",
     "config",

@@ -7,6 +7,7 @@ mod artifacts;
 mod bad_input;
 mod config;
 mod docs;
+mod house;
 mod pipes;
 mod support;
 mod tools;

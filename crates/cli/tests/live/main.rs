@@ -16,6 +16,7 @@ mod limits;
 mod many;
 mod options;
 mod outputs;
+mod record;
 mod signals;
 mod streams;
 mod support;

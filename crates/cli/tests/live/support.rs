@@ -98,6 +98,7 @@ impl World {
 
     pub(crate) fn file(&self, name: impl AsRef<Path>, content: &[u8]) -> PathBuf {
         let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         path
     }

@@ -8,10 +8,11 @@ use hotcell_ledger::{
 use hotcell_record::{
     Durability, Event, Filter as Events, Kind, ReadError, Record, WriteError, now,
 };
-use hotcell_types::{CallId, Caller, Name, Status};
+use hotcell_types::{Caller, Name, Status};
 
-use crate::artifacts::verify::{Checked, LookError, not_read, verify_artifacts};
+use crate::artifacts::verify::{Checked, LookError, NEWER, not_read, verify_artifacts};
 use crate::artifacts::{Artifacts, Origin, of_row};
+use crate::engine::new_id;
 use crate::reply::Problem;
 
 /// An artifact: by its id, or by its name and perhaps a version, without which it is the newest.
@@ -289,8 +290,14 @@ fn stated(
 /// The same, if there is a content to give out.
 fn kept(record: &Record, tenant: &Name, which: &Which) -> Asked<Box<Artifact>> {
     let artifact = Box::new(details(record, tenant, which)?.artifact);
-    if artifact.is_kept {
+    let is_there = look(record, |conn| ledger::is_referenced(conn, &artifact.blob.digest))?;
+    if artifact.is_kept && is_there {
         return Ok(artifact);
+    }
+    if artifact.is_kept {
+        let what = format!("the content of `{}` is not there any more", artifact.name);
+        let fix = "tag what is to stay: `hotcell artifact tag`";
+        return Err(Refused::Failed(Problem::new(what, "it was removed to make room", fix)));
     }
     let what = format!("the content of `{}` was not kept", artifact.name);
     let why = format!("{} bytes were too much, or it was only looked at", artifact.blob.size);
@@ -346,16 +353,10 @@ fn of_ledger(error: Error) -> Refused {
         }
         Error::Store(StoreError::Full { .. } | StoreError::Busy) => "make room, or try again later",
         Error::TooMany { .. } => "use another artifact",
+        Error::Newer { .. } => NEWER,
         _ => "`hotcell audit verify` says more",
     };
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
     Refused::Failed(Problem::new("it cannot be done", why, fix))
-}
-
-fn new_id() -> CallId {
-    let mut chance = [0; 10];
-    // Without chance there is still the time.
-    rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();
-    CallId::new(u64::try_from(now() / 1_000_000).unwrap_or(0), chance)
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store};
+use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store, StoreError};
 use hotcell_record::{ReadError, statements};
 use serde::Serialize;
 
@@ -22,6 +22,8 @@ pub struct Checked {
     pub artifacts: u64,
     pub taggings: u64,
     pub verdicts: u64,
+    /// Times that contents were removed to make room.
+    pub prunings: u64,
     pub contents: u64,
     pub bytes: u64,
     /// Contents that no row has: what a crash left, or a run that is just being registered.
@@ -53,17 +55,30 @@ pub fn verify_artifacts(home: &Path) -> Result<Checked, Problem> {
 
 /// Of the record or of the ledger.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LookError {
+pub(crate) enum LookError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Ledger(#[from] Error),
 }
 
-pub(super) fn not_read(error: &LookError) -> Problem {
+impl From<StoreError> for LookError {
+    fn from(error: StoreError) -> LookError {
+        LookError::Ledger(error.into())
+    }
+}
+
+/// What helps where a newer hotcell has been.
+pub(super) const NEWER: &str = "use the hotcell that wrote it, or a newer one";
+
+pub(crate) fn not_read(error: &LookError) -> Problem {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
-    Problem::new("the artifacts cannot be read", why, "`hotcell audit verify` says more")
+    let fix = match error {
+        LookError::Ledger(Error::Newer { .. }) => NEWER,
+        _ => "`hotcell audit verify` says more",
+    };
+    Problem::new("the artifacts cannot be read", why, fix)
 }
 
 impl Checked {
@@ -81,6 +96,7 @@ impl Checked {
                     RowId::Artifact(_) => stated.artifacts += 1,
                     RowId::Tagging(_) => stated.taggings += 1,
                     RowId::Verdict(_) => stated.verdicts += 1,
+                    RowId::Pruning(_) => stated.prunings += 1,
                 }
                 if chain.insert(row, Digest::from_bytes(said.digest.0)).is_some() {
                     self.tell(&Fault::Twice(row));
@@ -94,8 +110,9 @@ impl Checked {
         if is_current {
             let of = |row| chain.borrow_mut().remove(&row);
             let verified = ledger::verify_rows(conn, stated, of, |fault| self.tell(&fault))?;
-            let Counts { artifacts, taggings, verdicts } = verified.rows;
+            let Counts { artifacts, taggings, verdicts, prunings } = verified.rows;
             (self.artifacts, self.taggings, self.verdicts) = (artifacts, taggings, verdicts);
+            self.prunings = prunings;
         }
         let mut absent: Vec<String> =
             chain.into_inner().into_keys().map(|row| Fault::Absent(row).to_string()).collect();

@@ -32,6 +32,7 @@ impl Chain {
             artifacts: count(|row| matches!(row, RowId::Artifact(_))),
             taggings: count(|row| matches!(row, RowId::Tagging(_))),
             verdicts: count(|row| matches!(row, RowId::Verdict(_))),
+            prunings: count(|row| matches!(row, RowId::Pruning(_))),
         }
     }
 }

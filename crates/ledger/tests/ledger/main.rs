@@ -12,6 +12,7 @@ mod encoding;
 mod export;
 mod full;
 mod home;
+mod prune;
 mod query;
 mod rows;
 mod store;

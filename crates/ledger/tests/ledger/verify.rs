@@ -60,7 +60,7 @@ fn what_nobody_touched_is_fine() {
     let (home, _) = home();
     let (verified, faults) = faults(&home);
     assert_eq!(faults, []);
-    assert_eq!(verified.rows, Counts { artifacts: 3, taggings: 1, verdicts: 1 });
+    assert_eq!(verified.rows, Counts { artifacts: 3, taggings: 1, verdicts: 1, prunings: 0 });
     assert_eq!(
         (verified.contents, verified.bytes, verified.unreferenced),
         (3, 22 + 3 * (MAX_SMALL + 1), 0)

@@ -183,6 +183,11 @@ impl Cgroup {
         }
     }
 
+    /// Memory that is held for all processes together.
+    pub fn memory_now(&self) -> Option<u64> {
+        self.part(Role::Memory).and_then(Part::memory_now)
+    }
+
     /// Processor time of all processes so far, dead ones included.
     pub fn cpu_used(&self) -> Option<Duration> {
         self.cpu_us().map(Duration::from_micros)

@@ -1,0 +1,113 @@
+//! `hotcell gc`: makes room in the home, and the word of warning when it gets full.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use hotcell_engine::{Amount, Collected, Engine, Gc, Keep};
+use hotcell_types::{Bytes, Span};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::home;
+use crate::print;
+use crate::problem::{self, Problem};
+use crate::run::report::size;
+
+/// Removes old contents, so that the home stays within its quota
+///
+/// What goes are contents of artifacts, and arguments and results of calls: the oldest first, until the home
+/// is within its quota, and with --keep everything that is older. The chain stays, and with it what everything
+/// was and when; so does the content of whatever has a tag or a verdict. Others may use the home meanwhile.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only say what would be removed, to the minute
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove all that is older than this, such as 30d or 12h
+    #[arg(long, value_name = "AGE")]
+    keep: Option<Age>,
+    /// The most that the home may have on the disk [default: the setting `quota`]
+    #[arg(long, value_name = "SIZE")]
+    quota: Option<Bytes>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Days, or what a time is otherwise written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Age(Duration);
+
+impl FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Age, String> {
+        if let Some(days) = text.strip_suffix('d') {
+            let hours = days.parse::<u32>().ok().and_then(|days| days.checked_mul(24));
+            let hours = hours.ok_or("it is not a number of days: write 30d")?;
+            return Ok(Age(Duration::from_secs(u64::from(hours) * 3600)));
+        }
+        text.parse::<Span>().map(|span| Age(span.duration())).map_err(|error| error.to_string())
+    }
+}
+
+pub(crate) fn main(args: Args) -> u8 {
+    let json = args.json;
+    collect(args).unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+fn collect(args: Args) -> Result<u8, Problem> {
+    let quota = args.quota.map_or_else(|| Config::load().map(|config| config.quota()), Ok)?;
+    let quota = quota.get();
+    let engine = home::look()?;
+    let gc = if args.dry_run { Gc::OnlyTell } else { Gc::Remove };
+    let keep = Keep { age: args.keep.map(|age| age.0), quota };
+    let collected = engine.gc(&home::caller(), keep, gc)?;
+    let Collected { contents, payloads, used } = collected;
+    let text = if args.json {
+        let amount = |amount: Amount| json!({ "count": amount.count, "bytes": amount.bytes });
+        let document = json!({
+            "version": 1, "dry_run": args.dry_run, "artifact_contents": amount(contents),
+            "payloads": amount(payloads), "used_bytes": used, "quota_bytes": quota,
+        });
+        format!("{document}\n")
+    } else {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        format!(
+            "{verb}: {} contents of artifacts ({}), {} arguments and results ({})\n\
+             used before: {} of {}\n",
+            contents.count,
+            size(contents.bytes),
+            payloads.count,
+            size(payloads.bytes),
+            size(used),
+            size(quota),
+        )
+    };
+    Ok(home::close(engine, print::data(&text)))
+}
+
+/// At the end of a run, once a day at most.
+pub(crate) fn warn(engine: &Engine, quota: Bytes) {
+    if let Some(used) = engine.is_nearly_full(quota.get()) {
+        let (used, quota) = (size(used), size(quota.get()));
+        print::to_people(&format!(
+            "hotcell: the home has {used} of its {quota}; `hotcell gc` makes room\n"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_written_in_days_or_as_any_time() {
+        for (text, seconds) in [("30d", 2_592_000), ("0d", 0), ("12h", 43_200), ("90s", 90)] {
+            assert_eq!(text.parse(), Ok(Age(Duration::from_secs(seconds))), "{text}");
+        }
+        for bad in ["", "d", "-1d", "1.5d", "x", "99999999999d", "4294967295d"] {
+            assert!(bad.parse::<Age>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `hotcell logs`: what a call printed, or prints.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use hotcell_engine::{Answer, Ask, Engine, Entry, Said, Until};
+use hotcell_record::Filter;
+use hotcell_types::{CallId, Name, Status};
+use serde_json::{Value, json};
+
+use crate::audit::no_answer;
+use crate::home;
+use crate::print::{self, exit_of};
+use crate::problem::{self, Problem};
+
+/// Prints what a call printed: its stdout to stdout, its stderr to stderr
+///
+/// While it goes on, what both streams have is in the order in which it appeared; once it has ended, one
+/// comes after the other.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A call, as `hotcell runs` lists it; without it, the newest
+    #[arg(value_name = "ID")]
+    call: Option<CallId>,
+    /// Go on until the call has ended, in whatever process it is
+    #[arg(long, short)]
+    follow: bool,
+    /// Print one JSON document for each piece, with its time, and for what the call uses meanwhile
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(args: Args) -> u8 {
+    let json = args.json;
+    logs(args).unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+fn logs(args: Args) -> Result<u8, Problem> {
+    let engine = home::look()?;
+    let call = args.call.map_or_else(|| newest(&engine), Ok)?;
+    let until = if args.follow { Until::TheEnd } else { Until::Now };
+    let mut written = Ok(());
+    let mut each = |entry: Entry| {
+        written = if args.json { tell_json(&entry) } else { tell(&entry.what) };
+        written.is_ok()
+    };
+    let shown = engine.logs(&home::caller(), call, until, &mut each)?;
+    if written.is_ok() && args.follow && !args.json && shown.status() == Some(Status::Unknown) {
+        print::to_people("hotcell: whoever ran it ended before it did\n");
+    }
+    Ok(exit_of(written))
+}
+
+fn newest(engine: &Engine) -> Result<CallId, Problem> {
+    let filter = Filter { limit: 1, last: true, ..Filter::of(Name::LOCAL) };
+    match engine.ask(&home::caller(), Ask::Runs(filter)) {
+        Answer::Runs(runs) => {
+            let call = runs.last().and_then(|run| run.intent.call);
+            call.ok_or_else(|| Problem::not_found("there was no call yet"))
+        }
+        Answer::Failed(problem) => Err(problem.into()),
+        _ => Err(no_answer()),
+    }
+}
+
+fn tell(said: &Said) -> io::Result<()> {
+    match said {
+        Said::Stdout(bytes) => all(&mut io::stdout().lock(), bytes),
+        Said::Stderr(bytes) => all(&mut io::stderr().lock(), bytes),
+        Said::Used { .. } => Ok(()),
+    }
+}
+
+fn all(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+fn tell_json(entry: &Entry) -> io::Result<()> {
+    let millis = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    let printed = |stream: &str, bytes: &[u8]| -> Value {
+        json!({ "at_ms": millis(entry.at), "stream": stream, "text": String::from_utf8_lossy(bytes) })
+    };
+    let document = match &entry.what {
+        Said::Stdout(bytes) => printed("stdout", bytes),
+        Said::Stderr(bytes) => printed("stderr", bytes),
+        Said::Used { cpu, memory_bytes } => json!({
+            "at_ms": millis(entry.at), "cpu_ms": millis(*cpu), "memory_bytes": memory_bytes,
+        }),
+    };
+    all(&mut io::stdout().lock(), format!("{document}\n").as_bytes())
+}

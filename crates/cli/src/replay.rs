@@ -1,0 +1,91 @@
+//! `hotcell replay`: a recorded call again, and whether the same comes of it.
+
+use hotcell_engine::{Answer, Ask, Difference, Ignore, Replayed};
+use hotcell_types::CallId;
+use serde_json::json;
+
+use crate::audit::no_answer;
+use crate::home;
+use crate::print::{self, harmless};
+use crate::problem::{self, Problem};
+
+/// Something came out differently.
+const DIFFERENT: u8 = 1;
+
+/// Makes a recorded call again, from its recorded arguments and inputs, and compares what comes of it
+///
+/// It is a new call, judged by today's policy, with the old one as its parent. Status, exit, stdout,
+/// stderr and files are compared, and for tools without a program their value; times, ids and usage are
+/// not. Exits with 0 if all is the same and 1 if not. Refused if something was not kept: arguments or
+/// inputs that were too large, pruned, secret, passed on while it ran, or read from a workspace.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A call, as `hotcell runs` lists it
+    #[arg(value_name = "ID")]
+    call: CallId,
+    /// What may differ: the path of a file, a pattern such as `*.log`, or exit, stdout, stderr, value
+    #[arg(long, value_name = "PATH")]
+    ignore: Vec<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(args: Args) -> u8 {
+    let json = args.json;
+    replay(args).unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+fn replay(args: Args) -> Result<u8, Problem> {
+    let ignore = Ignore::new(&args.ignore).map_err(|error| {
+        Problem::invalid("`--ignore` cannot be used")
+            .why(error.to_string())
+            .fix("give the path of a file, or a pattern such as `*.log`")
+    })?;
+    let engine = home::look()?;
+    let replayed = match engine.ask(&home::caller(), Ask::Replay(args.call, ignore)) {
+        Answer::Replayed(replayed) => replayed,
+        Answer::Failed(problem) => return Err(problem.into()),
+        _ => return Err(no_answer()),
+    };
+    let code = if replayed.is_same() { 0 } else { DIFFERENT };
+    let text = if args.json { document(&replayed) } else { words(&replayed) };
+    Ok(home::close(engine, print::data_and(&text, code)))
+}
+
+fn document(replayed: &Replayed) -> String {
+    let told =
+        |Difference { what, was, is }: &Difference| json!({ "what": what, "was": was, "is": is });
+    let differences: Vec<_> = replayed.differences.iter().map(told).collect();
+    let document = json!({
+        "version": 1,
+        "old": replayed.old,
+        "new": replayed.new.id,
+        "same": replayed.is_same(),
+        "status": replayed.new.status,
+        "alike": replayed.same,
+        "differences": differences,
+        "more_differences": replayed.more,
+        "ignored": replayed.ignored,
+    });
+    format!("{document}\n")
+}
+
+fn words(replayed: &Replayed) -> String {
+    let list = |names: &[String]| harmless(&names.join(", "));
+    let mut text = format!("call {} replays {}\n", replayed.new.id, replayed.old);
+    for Difference { what, was, is } in &replayed.differences {
+        let (what, was, is) = (harmless(what), harmless(was), harmless(is));
+        text.push_str(&format!("different: {what}\n  was: {was}\n  is:  {is}\n"));
+    }
+    if replayed.more > 0 {
+        text.push_str(&format!("different: {} more\n", replayed.more));
+    }
+    if !replayed.ignored.is_empty() {
+        text.push_str(&format!("ignored: {}\n", list(&replayed.ignored)));
+    }
+    if !replayed.same.is_empty() {
+        text.push_str(&format!("same: {}\n", list(&replayed.same)));
+    }
+    text
+}

@@ -1,0 +1,264 @@
+//! Room in a home: what is used, and what can be removed. Everything that goes was recorded before one
+//! moment, the oldest first; the chain, and what has a tag or a verdict, stays.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, SystemTime};
+
+use hotcell_ledger::{self as ledger, By, Error};
+use hotcell_record::{Durability, Record, RetentionPolicy, now};
+use hotcell_sandbox::cause;
+use hotcell_types::Caller;
+
+use crate::artifacts::{DIRECTORY, LookError, Origin, not_read, of_row};
+use crate::backup::for_each_content;
+use crate::engine::{Engine, new_id};
+use crate::live;
+use crate::reply::Problem;
+
+/// How fine moments are told apart when it is decided what is the oldest.
+const GRAIN: i64 = 60_000_000_000;
+/// Parts of a hundred of the quota from which on it is warned.
+const WARNING: u64 = 80;
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Below a home: when it was looked at last.
+const STAMP: &str = "run/room";
+/// Most rounds of removals, of a thousand contents each.
+const MOST_ROUNDS: usize = 1_000_000;
+
+/// What is to be kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    /// What is younger; nothing means everything, as far as there is room.
+    pub age: Option<Duration>,
+    /// As many bytes on the disk.
+    pub quota: u64,
+}
+
+/// Whether to do it, or only to say what would be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gc {
+    Remove,
+    OnlyTell,
+}
+
+/// What was removed, or would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Of artifacts.
+    pub contents: Amount,
+    /// Arguments and results of calls.
+    pub payloads: Amount,
+    /// Bytes of the home, before.
+    pub used: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+impl Engine {
+    /// Removes what is neither young enough nor fits, beside others who use the home.
+    pub fn gc(&self, caller: &Caller, keep: Keep, gc: Gc) -> Result<Collected, Problem> {
+        let record = self.recording()?;
+        let used = self.used()?;
+        let ages = Ages::of(record).map_err(|error| not_read(&error))?;
+        let surplus = used.saturating_sub(keep.quota);
+        let Some(before) = ages.before(keep.age, surplus) else {
+            return Ok(Collected { used, ..Collected::default() });
+        };
+        if gc == Gc::OnlyTell {
+            return Ok(Collected { used, ..ages.older(before) });
+        }
+        let contents = self.give_up(record, caller, before)?;
+        let age = u64::try_from(now().saturating_sub(before)).unwrap_or(0);
+        let policy = RetentionPolicy { keep: Duration::from_nanos(age), most_bytes: u64::MAX };
+        let pruned = record.prune(&policy).map_err(|error| not_removed(&error))?;
+        self.sweep(record)?;
+        let payloads = Amount { count: pruned.contents, bytes: pruned.bytes };
+        Ok(Collected { contents, payloads, used })
+    }
+
+    /// Rows first; a file goes only when nothing speaks of it any more.
+    fn give_up(&self, record: &Record, caller: &Caller, before: i64) -> Result<Amount, Problem> {
+        let origin = Origin { call: new_id(), caller: caller.clone(), tool: None, time: now() };
+        let mut amount = Amount::default();
+        for _ in 0..MOST_ROUNDS {
+            let origin = origin.clone();
+            let write = move |tx: &ledger::Transaction<'_>| {
+                ledger::migrate(tx)?;
+                let by = By {
+                    tenant: origin.caller.tenant.clone(),
+                    subject: origin.caller.subject.clone(),
+                    time: origin.time,
+                };
+                let Some((pruning, statement)) = ledger::prune(tx, &by, before)? else {
+                    return Ok((None, Vec::new()));
+                };
+                let mut draft = of_row(&origin, &statement);
+                draft.operation = Some("gc".into());
+                Ok::<_, Error>((Some(pruning), vec![draft]))
+            };
+            let written = record.write(Durability::Synced, write);
+            let (pruning, _) = written.map_err(|error| not_removed(&error))?;
+            let Some(pruning) = pruning else { break };
+            pruning.contents.iter().for_each(|pruned| amount.add(pruned.blob.size));
+        }
+        Ok(amount)
+    }
+
+    fn sweep(&self, record: &Record) -> Result<(), Problem> {
+        let is_referenced = |digest: &ledger::Digest| {
+            record.look(|conn| ledger::is_referenced(conn, digest).map_err(LookError::from))
+        };
+        let store = self.artifacts.store().map_err(|error| not_removed(&error))?;
+        store.sweep(is_referenced).map_err(|error| not_removed(&error))?;
+        match live::sweep(&live::directory(self.home())) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(not_removed(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes on the disk, without what is free inside the record.
+    pub fn used(&self) -> Result<u64, Problem> {
+        let record = self.recording()?;
+        let free = record.free().map_err(|error| not_read(&error.into()))?;
+        let mut used = record.size().bytes.saturating_sub(free);
+        let counted = for_each_content(&self.home().join(DIRECTORY), |_, path| {
+            // What is swept meanwhile does not count.
+            used = used.saturating_add(fs::metadata(path).map_or(0, |found| found.len()));
+            Ok(())
+        });
+        match counted {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let fix = "see that the directory is yours";
+                Err(Problem::new("the home cannot be measured", cause(&error), fix))
+            }
+            _ => Ok(used),
+        }
+    }
+
+    /// The bytes that are used, if they come near the quota. It is looked at once a day at most: otherwise
+    /// this costs next to nothing.
+    pub fn is_nearly_full(&self, quota: u64) -> Option<u64> {
+        let stamp = self.home().join(STAMP);
+        let seen = fs::metadata(&stamp).and_then(|found| found.modified());
+        let age = seen.ok().and_then(|seen| SystemTime::now().duration_since(seen).ok());
+        if age.is_some_and(|age| age < LOOK_EVERY) {
+            return None;
+        }
+        // Without a stamp there would be a warning with every run.
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&stamp)
+            .ok()?
+            .set_modified(SystemTime::now())
+            .ok()?;
+        self.used().ok().filter(|used| *used >= quota / 100 * WARNING)
+    }
+}
+
+/// How much there is of each moment that could go.
+#[derive(Debug, Default)]
+struct Ages {
+    contents: BTreeMap<i64, Amount>,
+    payloads: BTreeMap<i64, Amount>,
+}
+
+impl Ages {
+    fn of(record: &Record) -> Result<Ages, LookError> {
+        let mut ages = Ages::default();
+        record.prunable(|time, bytes| {
+            ages.payloads.entry(time.div_euclid(GRAIN)).or_default().add(bytes);
+        })?;
+        record.look(|conn| {
+            if !ledger::is_current(conn)? {
+                return Ok(());
+            }
+            ledger::prunable(conn, |one| {
+                ages.contents.entry(one.time.div_euclid(GRAIN)).or_default().add(one.bytes);
+            })
+            .map_err(LookError::from)
+        })?;
+        Ok(ages)
+    }
+
+    /// The moment before which everything has to go. Nothing, if nothing has to.
+    fn before(&self, age: Option<Duration>, surplus: u64) -> Option<i64> {
+        let nanos = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        let old = age.map(|age| now().saturating_sub(nanos(age)));
+        let mut all: BTreeMap<i64, u64> = BTreeMap::new();
+        for (moment, amount) in self.contents.iter().chain(&self.payloads) {
+            let bytes = all.entry(*moment).or_default();
+            *bytes = bytes.saturating_add(amount.bytes);
+        }
+        let mut gained = 0_u64;
+        let mut full = None;
+        for (moment, bytes) in all {
+            if gained >= surplus {
+                break;
+            }
+            gained = gained.saturating_add(bytes);
+            full = Some(moment.saturating_add(1).saturating_mul(GRAIN));
+        }
+        // What is being written just now is left alone.
+        let full = full.map(|moment| moment.min(now()));
+        old.max(full)
+    }
+
+    fn older(&self, before: i64) -> Collected {
+        let sum = |amounts: &BTreeMap<i64, Amount>| {
+            // A moment that is cut in two counts as a whole.
+            let old = amounts.range(..=before.saturating_sub(1).div_euclid(GRAIN));
+            old.fold(Amount::default(), |sum, (_, amount)| Amount {
+                count: sum.count + amount.count,
+                bytes: sum.bytes.saturating_add(amount.bytes),
+            })
+        };
+        let (contents, payloads) = (sum(&self.contents), sum(&self.payloads));
+        Collected { contents, payloads, used: 0 }
+    }
+}
+
+fn not_removed(error: &dyn std::error::Error) -> Problem {
+    let fix = "try again; what was removed until now is recorded";
+    Problem::new("not everything could be removed", error.to_string(), fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_until_there_is_room_and_no_more() {
+        let amount = |bytes| Amount { count: 1, bytes };
+        let ages = Ages {
+            contents: BTreeMap::from([(1, amount(10)), (3, amount(10))]),
+            payloads: BTreeMap::from([(2, amount(5)), (4, amount(5))]),
+        };
+        for (surplus, expected) in
+            [(0, None), (1, Some(2)), (10, Some(2)), (11, Some(3)), (16, Some(4)), (999, Some(5))]
+        {
+            let before = ages.before(None, surplus);
+            assert_eq!(before, expected.map(|moment: i64| moment * GRAIN), "{surplus}");
+        }
+        let told = ages.older(3 * GRAIN);
+        assert_eq!((told.contents, told.payloads), (amount(10), amount(5)));
+        assert!(ages.before(Some(Duration::ZERO), 0).is_some());
+    }
+}
