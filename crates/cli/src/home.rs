@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use hotcell_engine::{Answer, Ask, Engine, OpenError, Options};
+use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
-use hotcell_types::{Caller, Door, Name, Utc};
+use hotcell_types::{CallId, Caller, Door, Name, Utc};
 
 use crate::config::Config;
 use crate::exit;
@@ -44,6 +45,22 @@ pub(crate) fn ask(ask: Ask) -> Result<Answer, Problem> {
     match look()?.ask(&caller(), ask) {
         Answer::Failed(problem) => Err(problem.into()),
         answer => Ok(answer),
+    }
+}
+
+/// The call that was named, or the newest that ran something.
+pub(crate) fn or_newest(engine: &Engine, named: Option<CallId>) -> Result<CallId, Problem> {
+    if let Some(call) = named {
+        return Ok(call);
+    }
+    let filter = Filter { limit: 1, last: true, ..Filter::of(Name::LOCAL) };
+    match engine.ask(&caller(), Ask::Runs(filter)) {
+        Answer::Failed(problem) => Err(problem.into()),
+        Answer::Runs(runs) => {
+            let call = runs.last().and_then(|run| run.intent.call);
+            call.ok_or_else(|| Problem::not_found("there was no call yet"))
+        }
+        _ => Err(Problem::error("the record gave no answer")),
     }
 }
 

@@ -3,12 +3,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use hotcell_engine::{Answer, Ask, Engine, Entry, Said, Until};
-use hotcell_record::Filter;
-use hotcell_types::{CallId, Name, Status};
+use hotcell_engine::{Entry, Said, Until};
+use hotcell_types::{CallId, Status};
 use serde_json::{Value, json};
 
-use crate::audit::no_answer;
 use crate::home;
 use crate::print::{self, exit_of};
 use crate::problem::{self, Problem};
@@ -37,7 +35,7 @@ pub(crate) fn main(args: Args) -> u8 {
 
 fn logs(args: Args) -> Result<u8, Problem> {
     let engine = home::look()?;
-    let call = args.call.map_or_else(|| newest(&engine), Ok)?;
+    let call = home::or_newest(&engine, args.call)?;
     let until = if args.follow { Until::TheEnd } else { Until::Now };
     let mut written = Ok(());
     let mut each = |entry: Entry| {
@@ -49,18 +47,6 @@ fn logs(args: Args) -> Result<u8, Problem> {
         print::to_people("hotcell: whoever ran it ended before it did\n");
     }
     Ok(exit_of(written))
-}
-
-fn newest(engine: &Engine) -> Result<CallId, Problem> {
-    let filter = Filter { limit: 1, last: true, ..Filter::of(Name::LOCAL) };
-    match engine.ask(&home::caller(), Ask::Runs(filter)) {
-        Answer::Runs(runs) => {
-            let call = runs.last().and_then(|run| run.intent.call);
-            call.ok_or_else(|| Problem::not_found("there was no call yet"))
-        }
-        Answer::Failed(problem) => Err(problem.into()),
-        _ => Err(no_answer()),
-    }
 }
 
 fn tell(said: &Said) -> io::Result<()> {

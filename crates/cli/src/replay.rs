@@ -20,9 +20,9 @@ const DIFFERENT: u8 = 1;
 /// inputs that were too large, pruned, secret, passed on while it ran, or read from a workspace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A call, as `hotcell runs` lists it
+    /// A call, as `hotcell runs` lists it; without it, the newest
     #[arg(value_name = "ID")]
-    call: CallId,
+    call: Option<CallId>,
     /// What may differ: the path of a file, a pattern such as `*.log`, or exit, stdout, stderr, value
     #[arg(long, value_name = "PATH")]
     ignore: Vec<String>,
@@ -43,7 +43,8 @@ fn replay(args: Args) -> Result<u8, Problem> {
             .fix("give the path of a file, or a pattern such as `*.log`")
     })?;
     let engine = home::look()?;
-    let replayed = match engine.ask(&home::caller(), Ask::Replay(args.call, ignore)) {
+    let call = home::or_newest(&engine, args.call)?;
+    let replayed = match engine.ask(&home::caller(), Ask::Replay(call, ignore)) {
         Answer::Replayed(replayed) => replayed,
         Answer::Failed(problem) => return Err(problem.into()),
         _ => return Err(no_answer()),

@@ -37,9 +37,9 @@ enum Command {
     /// What was asked for and decided, what it was held to and used, what it was given, printed and made,
     /// the calls before and after it, and every event about it.
     Show {
-        /// A call, as `hotcell runs` lists it
+        /// A call, as `hotcell runs` lists it; without it, the newest
         #[arg(value_name = "ID")]
-        call: CallId,
+        call: Option<CallId>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -96,16 +96,14 @@ fn took(nanos: u64) -> String {
     format!("{:.1}ms", nanos as f64 / 1e6)
 }
 
-/// A call, or why there is none to show.
-pub(crate) fn shown(call: CallId) -> Result<Box<Shown>, Problem> {
-    match home::ask(Ask::Show(call))? {
-        Answer::Shown(shown) => Ok(shown),
-        _ => Err(no_answer()),
-    }
-}
-
-fn show(call: CallId, json: bool) -> Result<u8, Problem> {
-    let shown = shown(call)?;
+fn show(call: Option<CallId>, json: bool) -> Result<u8, Problem> {
+    let engine = home::look()?;
+    let call = home::or_newest(&engine, call)?;
+    let shown = match engine.ask(&home::caller(), Ask::Show(call)) {
+        Answer::Shown(shown) => shown,
+        Answer::Failed(problem) => return Err(problem.into()),
+        _ => return Err(no_answer()),
+    };
     Ok(print::data(&if json { format!("{}\n", document(&shown)) } else { page(&shown) }))
 }
 

@@ -127,7 +127,24 @@ impl std::fmt::Debug for Added {
     }
 }
 
-/// One per process and home.
+/// What there is to run on.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) scheduler: Scheduler,
+    /// What all runs together may be promised.
+    pub(crate) memory: Bytes,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+        let memory = memory_of_machine();
+        Machine { scheduler: Scheduler::new(Limits::of_machine(processors, memory)), memory }
+    }
+}
+
+/// One per process and home. What is not needed is not made.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) registry: Registry,
@@ -137,9 +154,8 @@ pub struct Engine {
     pub(crate) policy: Snapshot,
     /// Opened when it is first needed.
     record: OnceLock<Result<Record, hotcell_record::OpenError>>,
-    pub(crate) scheduler: Scheduler,
-    /// What all runs together may be promised.
-    pub(crate) memory: Bytes,
+    /// Asked when something is first run.
+    machine: OnceLock<Machine>,
     pub(crate) workspace: Option<Root>,
     pub(crate) breakers: Breakers,
     pub(crate) rates: Rates,
@@ -172,17 +188,13 @@ impl Engine {
         let workspace = options.workspace.as_deref().map(|path| open_workspace(path, home));
         let workspace = workspace.transpose()?;
         let (registry, built_in) = built_in()?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let memory = memory_of_machine();
-        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Ok(Engine {
             registry,
             built_in,
             added: RwLock::default(),
             policy: options.policy,
             record: OnceLock::new(),
-            scheduler: Scheduler::new(Limits::of_machine(processors, memory)),
-            memory,
+            machine: OnceLock::new(),
             workspace,
             breakers: Breakers::default(),
             rates: Rates::default(),
@@ -324,6 +336,10 @@ impl Engine {
         if let Some(watch) = &self.watch {
             watch.tell(call, stage);
         }
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        self.machine.get_or_init(Machine::new)
     }
 
     pub(crate) fn home(&self) -> &Path {

@@ -259,12 +259,12 @@ impl Engine {
             priority: Priority::try_from(call.priority().get()).unwrap_or(Priority::USUAL),
             template: template_of(call),
             // Who asks for more than there is runs alone.
-            memory: ready.limits.memory.min(self.memory),
+            memory: ready.limits.memory.min(self.machine().memory),
             expected: ready.limits.timeout.duration(),
             after: call.after().to_vec(),
             patience: ready.limits.timeout.duration(),
         };
-        let waiting = self.scheduler.request(want, Arc::clone(reins) as _);
+        let waiting = self.machine().scheduler.request(want, Arc::clone(reins) as _);
         let waiting = waiting.map_err(|refused| busy(refused.to_string(), "try again later"))?;
         waiting.wait().map(Some).map_err(|why| busy(why.to_string(), "ask again"))
     }
