@@ -24,8 +24,10 @@ use calls::{Bare, Calls, Echo};
 
 /// Callers at one time.
 const MANY: usize = 64;
-/// Calls in a row of which one is too short to be measured: more than the record keeps before it writes.
+/// Calls in a row, of which one is too short to be measured. As many as can wait to be recorded.
 const IN_A_ROW: usize = 1000;
+/// Calls in a row that are more than can wait to be recorded.
+const BURST: usize = 50_000;
 /// Events that are verified.
 const EVENTS: usize = 1_000_000;
 /// Calls after which a process needs as much memory as before.
@@ -145,11 +147,10 @@ fn buffered(options: Options, calls: &Calls, report: &mut Report) -> Result<(), 
     say("a buffered call");
     let echo = Echo::new(calls.sizes_of_one()?)?;
     let contestants = [echo.contestant(), calls.buffered(), calls.kept()];
-    let before = calls.recorded()?;
     let samples = rounds::interleave(&contestants, options.rounds(100), 1)?;
-    let each = samples.into_iter().map(|samples| of_one(samples, IN_A_ROW)).collect::<Vec<_>>();
-    let after = calls.recorded()?;
-    report.buffered(&each, echo.sizes(), after.since(&before));
+    let each: Vec<Samples> = samples.into_iter().map(|samples| of_one(samples, IN_A_ROW)).collect();
+    let burst = calls.burst(options.rounds(BURST) as u64)?;
+    report.buffered(&each, echo.sizes(), burst);
     Ok(())
 }
 

@@ -424,7 +424,8 @@ mod tests {
             goal(Bound::AtLeast(8.0), 7.9),
         ];
         let report = Report { goals, ..Report::default() };
-        let expected = ["x: 0.41 × instead of at most 0.40 ×", "x: 7.90 × instead of at least 8.00 ×"];
+        let expected =
+            ["x: 0.41 × instead of at most 0.40 ×", "x: 7.90 × instead of at least 8.00 ×"];
         assert_eq!(report.missed().collect::<Vec<_>>(), expected);
     }
 

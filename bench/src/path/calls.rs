@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use hotcell_engine::{Answer, Ask, Engine, Options, Policy, Reply};
 use hotcell_record::{Draft, Durability, Filter, Kind, Payload, Record, encode, now};
@@ -24,8 +25,8 @@ pub(super) const BARE: &str = "bare SQLite commit";
 pub(super) const DURABLE: &str = "durable call";
 pub(super) const RECORD: &str = "its two events, without the path";
 pub(super) const ECHO: &str = "socket echo";
-pub(super) const BUFFERED: &str = "call of `add`";
-pub(super) const KEPT: &str = "cache hit";
+pub(super) const BUFFERED: &str = "call of `add`, recorded";
+pub(super) const KEPT: &str = "cache hit, recorded";
 
 #[derive(Deserialize, JsonSchema)]
 struct Place {
@@ -62,23 +63,13 @@ pub(super) struct Calls {
     keep: ToolName,
     /// No two calls are alike, except where that is the point.
     number: AtomicU64,
-    /// Calls that leave one event each.
-    buffered: AtomicU64,
 }
 
-/// How many calls were made and how many events were written so far.
+/// How many calls were made in a row, and how many of them are in the record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Recorded {
+pub(super) struct Burst {
     pub(super) calls: u64,
-    pub(super) events: u64,
-}
-
-impl Recorded {
-    /// The event that counts is not counted.
-    pub(super) fn since(&self, before: &Recorded) -> Recorded {
-        let events = self.events - before.events - 1;
-        Recorded { calls: self.calls - before.calls, events }
-    }
+    pub(super) recorded: u64,
 }
 
 impl Calls {
@@ -96,7 +87,6 @@ impl Calls {
             add: "add".parse()?,
             keep: "bench.keep".parse()?,
             number: AtomicU64::new(0),
-            buffered: AtomicU64::new(0),
         })
     }
 
@@ -113,20 +103,35 @@ impl Calls {
         })
     }
 
-    /// Many in a row.
+    /// Many in a row, until they are recorded.
     pub(super) fn buffered(&self) -> Contestant<'_> {
-        contestant(BUFFERED, || {
-            (0..IN_A_ROW).try_for_each(|_| self.add_once().map(drop))?;
-            Ok(None)
-        })
+        contestant(BUFFERED, || self.until_recorded(Calls::add_once).map(Some))
     }
 
-    /// Many in a row, each but the very first given from what was kept.
+    /// The same, each but the very first given from what was kept.
     pub(super) fn kept(&self) -> Contestant<'_> {
-        contestant(KEPT, || {
-            (0..IN_A_ROW).try_for_each(|_| self.keep_once().map(drop))?;
-            Ok(None)
-        })
+        contestant(KEPT, || self.until_recorded(Calls::keep_once).map(Some))
+    }
+
+    /// Begins with the time until the last caller had its reply.
+    fn until_recorded(
+        &self,
+        once: fn(&Calls) -> Result<Box<Reply>, Failure>,
+    ) -> Result<[u64; 5], Failure> {
+        let begun = Instant::now();
+        (0..IN_A_ROW).try_for_each(|_| once(self).map(drop))?;
+        let replied = begun.elapsed();
+        self.write_rest()?;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Ok([micros(replied), micros(begun.elapsed() - replied), 0, 0, 0])
+    }
+
+    /// Calls without a pause, as fast as one caller can.
+    pub(super) fn burst(&self, calls: u64) -> Result<Burst, Failure> {
+        let before = self.write_rest()?;
+        (0..calls).try_for_each(|_| self.add_once().map(drop))?;
+        // The event that counts is not counted.
+        Ok(Burst { calls, recorded: self.write_rest()? - before - 1 })
     }
 
     pub(super) fn write_once(&self) -> Result<Box<Reply>, Failure> {
@@ -135,12 +140,10 @@ impl Calls {
     }
 
     pub(super) fn add_once(&self) -> Result<Box<Reply>, Failure> {
-        self.buffered.fetch_add(1, Ordering::Relaxed);
         self.call(&self.add, json!({"a": self.next(), "b": 2}))
     }
 
     fn keep_once(&self) -> Result<Box<Reply>, Failure> {
-        self.buffered.fetch_add(1, Ordering::Relaxed);
         self.call(&self.keep, json!({"a": 1, "b": 2}))
     }
 
@@ -210,11 +213,10 @@ impl Calls {
         Ok([serde_json::to_vec(&request)?.len(), serde_json::to_vec(&*reply)?.len()])
     }
 
-    /// Waits until everything before is written.
-    pub(super) fn recorded(&self) -> Result<Recorded, Failure> {
+    /// Waits until everything before is written, and gives the number of the last event.
+    pub(super) fn write_rest(&self) -> Result<u64, Failure> {
         let draft = Draft::new(Kind::Note, self.caller.clone(), now());
-        let events = self.record()?.append(draft, Durability::Committed)?.seq();
-        Ok(Recorded { calls: self.buffered.load(Ordering::Relaxed), events })
+        Ok(self.record()?.append(draft, Durability::Committed)?.seq())
     }
 }
 
@@ -297,12 +299,13 @@ mod tests {
         };
         let durable = calls.write_once().unwrap();
         assert_eq!(kinds(&durable), [Kind::Intent, Kind::Outcome]);
-        let before = calls.recorded().unwrap();
         let (added, first, second) = (calls.add_once(), calls.keep_once(), calls.keep_once());
         assert!(!first.unwrap().cached && second.unwrap().cached);
-        let Recorded { calls: made, events } = calls.recorded().unwrap().since(&before);
-        assert_eq!((made, events), (3, 3));
+        let last = calls.write_rest().unwrap();
         assert_eq!(kinds(&added.unwrap()), [Kind::Called]);
+        assert_eq!(calls.burst(50).unwrap().recorded, 50);
+        (calls.buffered().run)().unwrap();
+        assert_eq!(calls.write_rest().unwrap(), last + 1 + 50 + 1 + IN_A_ROW as u64 + 2);
         let bytes = calls.bytes_of_one().unwrap();
         assert!((500..2000).contains(&bytes), "{bytes}");
         (calls.record_alone().run)().unwrap();

@@ -67,7 +67,7 @@ pub(super) fn tell(words: &[OsString]) -> Result<(), Failure> {
         }
         made = until;
         if made > 0 {
-            calls.recorded()?;
+            calls.write_rest()?;
         }
         let Memory { rss, pss, private } = own()?;
         println!("{made} {rss} {pss} {private}");

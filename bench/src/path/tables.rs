@@ -1,9 +1,9 @@
 //! The tables and goals of the path.
 
-use super::calls::{BARE, BUFFERED, DURABLE, ECHO, KEPT, Recorded};
+use super::calls::{BARE, BUFFERED, Burst, DURABLE, ECHO, KEPT};
 use super::idle::Idle;
 use super::verification::Verified;
-use super::{MANY, Rates};
+use super::{IN_A_ROW, MANY, Rates};
 use crate::peers::{HOTCELL, WITHOUT_PATH};
 use crate::report::{Bound, Goal, Report, ratio};
 use crate::stats::{Samples, find, millis, percentile};
@@ -46,23 +46,28 @@ impl Report {
         });
     }
 
-    pub(super) fn buffered(&mut self, samples: &[Samples], sizes: [usize; 2], recorded: Recorded) {
+    pub(super) fn buffered(&mut self, samples: &[Samples], sizes: [usize; 2], burst: Burst) {
         self.heading("A buffered call, beside a request and a reply over a Unix socket");
         let [request, reply] = sizes;
-        let Recorded { calls, events } = recorded;
-        self.tables += &format!(
-            "The request has {request} bytes, the reply {reply}. Of {calls} calls, {events} were in \
-             the record afterwards.\n\n"
-        );
+        self.tables += &format!("The request has {request} bytes, the reply {reply}.\n\n");
         self.beside(samples, ECHO, "µs", |micros| format!("{micros:.1}"));
-        self.over(samples, BUFFERED, ECHO, BUFFERED_OVER_ECHO);
-        self.over(samples, KEPT, ECHO, BUFFERED_OVER_ECHO);
+        self.tables += "\n| who | until the reply, median µs |\n|---|---|\n";
+        for who in [BUFFERED, KEPT] {
+            let [replied, ..] = find(samples, who).map_or([f64::NAN; 5], Samples::stage_medians);
+            self.tables += &format!("| {who} | {:.1} |\n", replied / IN_A_ROW as f64);
+            self.over(samples, who, ECHO, BUFFERED_OVER_ECHO);
+        }
+        let Burst { calls, recorded } = burst;
+        self.tables += &format!(
+            "\nOf {calls} calls without a pause, {recorded} were in the record afterwards.\n"
+        );
+        let share = recorded as f64 / calls as f64;
         self.promise(Goal {
-            what: "share of these calls that is in the record".into(),
+            what: format!("share of {calls} buffered calls without a pause that is recorded"),
             bound: Bound::AtLeast(1.0),
             unit: "×",
-            got: events as f64 / calls as f64,
-            undisturbed: events as f64 / calls as f64,
+            got: share,
+            undisturbed: share,
         });
     }
 
@@ -117,8 +122,8 @@ impl Report {
             let sizes = sizes.map(|kb| format!("{:.1}", kb / 1000.0)).join(" | ");
             self.tables += &format!("| {calls} calls | {sizes} |\n");
         }
-        if let [(_, idle), (few, early), (many, late)] = idle.after.as_slice() {
-            let (megabytes, grown) = (idle.rss / 1000.0, late.rss / early.rss);
+        if let [(_, first), .., (calls, last)] = idle.after.as_slice() {
+            let (megabytes, grown) = (first.rss / 1000.0, last.rss / first.rss);
             self.promise(Goal {
                 what: "resident memory (Rss) of a process with an open engine".into(),
                 bound: Bound::AtMost(IDLE_MB),
@@ -127,7 +132,7 @@ impl Report {
                 undisturbed: megabytes,
             });
             self.promise(Goal {
-                what: format!("the same after {many} calls over after {few}"),
+                what: format!("the same after {calls} calls, over before"),
                 bound: Bound::AtMost(GROWN),
                 unit: "×",
                 got: grown,
@@ -148,8 +153,10 @@ impl Report {
             let times = [one.p10(), one.median(), one.p99()].map(millis).join(" | ");
             let more = (one.median() - without.median()) / 1000.0;
             let (rounds, over) = (one.micros.len(), ratio(one.median() / without.median()));
-            let line =
-                format!("| `{program}` | {rounds} | {} | {times} | {more:.2} | {over} |\n", one.name);
+            let line = format!(
+                "| `{program}` | {rounds} | {} | {times} | {more:.2} | {over} |\n",
+                one.name
+            );
             self.tables += &line;
         }
         if let Some(with) = find(samples, HOTCELL) {
