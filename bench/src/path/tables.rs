@@ -119,17 +119,17 @@ impl Report {
         self.tables += "| after | Rss MB | Pss MB | private MB |\n|---|---|---|---|\n";
         for (calls, memory) in &idle.after {
             let sizes = [memory.rss, memory.pss, memory.private];
-            let sizes = sizes.map(|kb| format!("{:.1}", kb / 1000.0)).join(" | ");
+            let sizes = sizes.map(|kb| format!("{:.1}", megabytes(kb))).join(" | ");
             self.tables += &format!("| {calls} calls | {sizes} |\n");
         }
         if let [(_, first), .., (calls, last)] = idle.after.as_slice() {
-            let (megabytes, grown) = (first.rss / 1000.0, last.rss / first.rss);
+            let (rss, grown) = (megabytes(first.rss), last.rss / first.rss);
             self.promise(Goal {
                 what: "resident memory (Rss) of a process with an open engine".into(),
                 bound: Bound::AtMost(IDLE_MB),
                 unit: "MB",
-                got: megabytes,
-                undisturbed: megabytes,
+                got: rss,
+                undisturbed: rss,
             });
             self.promise(Goal {
                 what: format!("the same after {calls} calls, over before"),
@@ -169,4 +169,9 @@ impl Report {
             });
         }
     }
+}
+
+/// Of what the kernel calls kB.
+fn megabytes(kilobytes: f64) -> f64 {
+    kilobytes * 1024.0 / 1e6
 }
