@@ -71,6 +71,16 @@ pub(crate) enum Bound {
     AtLeast(f64),
 }
 
+impl Bound {
+    /// What is not a number is within no bound.
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+        }
+    }
+}
+
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,17 +103,17 @@ pub(crate) struct Goal {
 
 impl Goal {
     fn is_met(&self) -> bool {
-        match self.bound {
-            Bound::AtMost(most) => self.got <= most,
-            Bound::AtLeast(least) => self.got >= least,
-        }
+        self.bound.holds(self.got)
     }
 
     /// In a word, given how much of the machine others took.
     fn verdict(&self, others: f64) -> &'static str {
+        // What is counted and not timed is the same however busy the machine is.
+        let is_timed = self.got != self.undisturbed;
+        let is_sure = self.is_met() && self.bound.holds(self.undisturbed);
         match self.is_met() {
+            _ if others > BUSY && is_timed && !is_sure => "**undecided**: the machine was busy",
             true => "met",
-            false if others > BUSY => "**undecided**: the machine was busy",
             false => "**missed**",
         }
     }
@@ -437,6 +447,20 @@ mod tests {
             assert!(!goal.is_met());
             assert_eq!(goal.verdict(0.0), "**missed**");
             assert!(goal.verdict(0.5).contains("busy"));
+        }
+    }
+
+    #[test]
+    fn a_busy_machine_decides_only_what_it_cannot_disturb() {
+        let verdict = |got, undisturbed, others| {
+            let bound = Bound::AtMost(1.0);
+            Goal { what: "x".into(), bound, unit: "ms", got, undisturbed }.verdict(others)
+        };
+        let (quiet, busy) = (0.01, 0.5);
+        assert_eq!([verdict(0.9, 1.1, quiet), verdict(0.9, 0.8, busy)], ["met", "met"]);
+        assert_eq!([verdict(1.1, 0.9, quiet), verdict(1.1, 1.1, busy)], ["**missed**"; 2]);
+        for (got, undisturbed) in [(0.9, 1.1), (1.1, 0.9), (1.2, 1.1)] {
+            assert!(verdict(got, undisturbed, busy).contains("busy"));
         }
     }
 }
