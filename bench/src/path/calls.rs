@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_engine::{Answer, Ask, Engine, Options, Policy, Reply};
-use hotcell_record::{Draft, Durability, Filter, Kind, Payload, Record, encode, now};
+use hotcell_record::{AppendError, Draft, Durability, Filter, Kind, Payload, Record, encode, now};
 use hotcell_request::{Arguments, Cache, Request, ToolError, ToolName, TypedTool, tool};
 use hotcell_types::{CallId, Caller, Door, Name, Status};
 use rusqlite::Connection;
@@ -27,6 +27,10 @@ pub(super) const RECORD: &str = "its two events, without the path";
 pub(super) const ECHO: &str = "socket echo";
 pub(super) const BUFFERED: &str = "call of `add`, recorded";
 pub(super) const KEPT: &str = "cache hit, recorded";
+
+/// How long a full record is waited for, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_millis(1);
 
 #[derive(Deserialize, JsonSchema)]
 struct Place {
@@ -216,7 +220,15 @@ impl Calls {
     /// Waits until everything before is written, and gives the number of the last event.
     pub(super) fn write_rest(&self) -> Result<u64, Failure> {
         let draft = Draft::new(Kind::Note, self.caller.clone(), now());
-        Ok(self.record()?.append(draft, Durability::Committed)?.seq())
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.record()?.append(draft.clone(), Durability::Committed) {
+                Ok(receipt) => return Ok(receipt.seq()),
+                // After a burst there may be no room even for what somebody waits for.
+                Err(AppendError::Busy) if Instant::now() < deadline => thread::sleep(STEP),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
