@@ -563,3 +563,23 @@ fn two_processes_that_begin_a_home_at_once_share_it() {
         assert_eq!(assert_sound(home.path()).events, 5);
     }
 }
+
+#[test]
+fn however_many_come_at_once_nothing_is_lost() {
+    let home = home();
+    let record = open(home.path());
+    let each = 3 * MOST_WAITING / 4;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    record.append_later(note("one of many")).unwrap();
+                }
+                record.append(note("waited for"), Durability::Synced).unwrap();
+            });
+        }
+    });
+    record.close().unwrap();
+    let verdict = assert_sound(home.path());
+    assert_eq!(verdict.events as usize, 1 + 8 * (each + 1));
+}

@@ -100,7 +100,8 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
     pub bytes: u64,
-    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
+    /// Lower-case hexadecimal.
+    #[schemars(length(equal = 64))]
     pub sha256: String,
 }
 
