@@ -357,15 +357,56 @@ def read_database(path, said):
         raise Missing("the database: it is not a file")
     try:
         open(path, "rb").close()
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        connection, before = connect(path)
     except (OSError, sqlite3.Error) as error:
         raise Missing(f"the database: {error}") from None
     try:
         return read_tables(connection, said)
     except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_unreadable(error):
+            raise Missing(f"the database: {error}") from None
         raise Broken(f"database: {error}") from None
     finally:
         connection.close()
+        if before is not None and without_log(path) != before:
+            raise Missing("the database: it was written meanwhile, and cannot be locked")
+
+
+# What SQLite says when it cannot read, as its numbers are in newer versions of Python only.
+UNOPENED = {"unable to open database file", "access permission denied",
+            "attempt to write a readonly database"}
+UNREADABLE = UNOPENED | {"disk I/O error", "database is locked", "database table is locked",
+                         "locking protocol", "database or disk is full", "out of memory",
+                         "authorization denied", "interrupted"}
+
+
+def is_unreadable(error):
+    """That is no proof that anything was changed."""
+    return str(error) in UNREADABLE
+
+
+def without_log(path):
+    """Length and time of a database, if all of it is in its one file."""
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size > 0:
+        return None
+    return path.stat().st_size, path.stat().st_mtime_ns
+
+
+def connect(path):
+    """Where nothing can be written, nobody is locked out: then it must not change meanwhile."""
+    uri = path.resolve().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError as error:
+        before = without_log(path)
+        if str(error) in UNOPENED and before is not None:
+            connection.close()
+            return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True), before
+    except sqlite3.Error:
+        pass
+    return connection, None
 
 
 def read_tables(connection, said):

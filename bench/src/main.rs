@@ -1,13 +1,16 @@
-//! Measures hotcell beside bare execution, bubblewrap and docker: everything that is compared runs in
-//! turns in one run, so that the ratios hold even where the times do not. `README.md` says how to read
-//! the result.
+//! Measures hotcell beside its peers, in two parts: the sandbox beside bare execution, bubblewrap and
+//! docker; the path and its record beside SQLite, a socket and a sandbox without them. Everything that is
+//! compared runs in turns in one run, so that the ratios hold even where the times do not. `README.md`
+//! says how to read the result.
 
 mod host;
 mod layers;
 mod memory;
+mod path;
 mod peers;
 mod report;
 mod rounds;
+mod scratch;
 mod stats;
 
 use std::process::ExitCode;
@@ -16,10 +19,12 @@ use hotcell_sandbox::lang::Language;
 
 use host::Observed;
 use peers::{Failure, Peers, Program};
-use report::Report;
+use report::{Part, Report};
 
-const USAGE: &str = "hotcell-bench [--quick] [--markdown] [--write] [--check] [--no-layers]
+const USAGE: &str =
+    "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--no-layers]
 
+  --only PART  only `sandbox` or only `path`
   --quick      a tenth of the rounds: enough to see whether it works
   --markdown   print the tables as they stand in bench/README.md
   --write      put them there
@@ -28,6 +33,7 @@ const USAGE: &str = "hotcell-bench [--quick] [--markdown] [--write] [--check] [-
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Options {
+    only: Option<Part>,
     quick: bool,
     markdown: bool,
     write: bool,
@@ -36,10 +42,16 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options::default();
-        for word in words {
+        while let Some(word) = words.next() {
             match word.as_str() {
+                "--only" => {
+                    let name = words.next().unwrap_or_default();
+                    let part = Part::ALL.into_iter().find(|part| part.name() == name);
+                    options.only =
+                        Some(part.ok_or_else(|| format!("`{name}` is no part\n\n{USAGE}"))?);
+                }
                 "--quick" => options.quick = true,
                 "--markdown" => options.markdown = true,
                 "--write" => options.write = true,
@@ -58,6 +70,10 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1).peekable();
+    if let Some(role) = words.peek().and_then(|word| path::Role::named(word)) {
+        return path::play(role, words.skip(1).collect());
+    }
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(usage) => {
@@ -65,7 +81,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match measure(options).and_then(|report| publish(options, &report)) {
+    match measure(options).and_then(|reports| publish(options, &reports)) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("hotcell-bench: {failure}");
@@ -74,32 +90,49 @@ fn main() -> ExitCode {
     }
 }
 
-fn publish(options: Options, report: &Report) -> Result<ExitCode, Failure> {
-    if options.markdown || !options.write {
-        print!("{}", report.markdown());
+fn publish(options: Options, reports: &[Report]) -> Result<ExitCode, Failure> {
+    for report in reports {
+        if options.markdown || !options.write {
+            println!("{}", report.markdown());
+        }
+        if options.write {
+            report.write_into_readme()?;
+        }
     }
-    if options.write {
-        report.write_into_readme()?;
-    }
-    for missed in report.missed() {
+    let missed: Vec<String> = reports.iter().flat_map(Report::missed).collect();
+    for missed in &missed {
         eprintln!("goal missed: {missed}");
     }
-    let failed = options.check && report.missed().next().is_some();
-    Ok(ExitCode::from(u8::from(failed)))
+    Ok(ExitCode::from(u8::from(options.check && !missed.is_empty())))
+}
+
+/// One part after the other, each with what the machine did meanwhile.
+fn measure(options: Options) -> Result<Vec<Report>, Failure> {
+    host::warn_when_busy();
+    let parts = Part::ALL.into_iter().filter(|part| options.only.is_none_or(|only| only == *part));
+    parts
+        .map(|part| {
+            let begun = Observed::now()?;
+            let mut report = Report::of(part);
+            match part {
+                Part::Sandbox => sandbox(options, &mut report)?,
+                Part::Path => path::measure(options, &mut report)?,
+            }
+            report.circumstances(&begun, &Observed::now()?, options.quick);
+            Ok(report)
+        })
+        .collect()
 }
 
 /// One measurement after the other, each with its peers.
-fn measure(options: Options) -> Result<Report, Failure> {
-    let begun = Observed::now()?;
-    host::warn_when_busy();
-    let mut report = Report::default();
+fn sandbox(options: Options, report: &mut Report) -> Result<(), Failure> {
     {
         let peers = Peers::find()?;
         report.setting(&peers);
-        starts(options, &peers, &mut report)?;
-        whole_command(options, &peers, &mut report)?;
-        rates(options, &peers, &mut report)?;
-        docker(options, &peers, &mut report)?;
+        starts(options, &peers, report)?;
+        whole_command(options, &peers, report)?;
+        rates(options, &peers, report)?;
+        docker(options, &peers, report)?;
     }
     say("memory");
     report.memory(memory::measure());
@@ -108,8 +141,7 @@ fn measure(options: Options) -> Result<Report, Failure> {
         say("the cost of each layer");
         report.layers(layers::measure(options.rounds(40)));
     }
-    report.circumstances(&begun, &Observed::now()?, options.quick);
-    Ok(report)
+    Ok(())
 }
 
 fn say(what: &str) {
@@ -179,4 +211,20 @@ fn docker(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Fa
         Err(why) => report.skip(&format!("`docker run`: {why}")),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_options() {
+        let parse = |line: &str| Options::parse(line.split_whitespace().map(str::to_owned));
+        assert_eq!(parse("").unwrap().only, None);
+        let options = parse("--quick --only path --check").unwrap();
+        assert_eq!((options.only, options.quick, options.check), (Some(Part::Path), true, true));
+        for wrong in ["--only", "--only both", "--fast"] {
+            assert!(parse(wrong).unwrap_err().contains(USAGE), "{wrong}");
+        }
+    }
 }

@@ -12,7 +12,9 @@ use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Job, Sandbox, Settings, Sink, Stdin};
 use hotcell_types::{Level, Status, Template};
 
+use crate::path;
 use crate::rounds::Contestant;
+use crate::scratch::Scratch;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -21,6 +23,8 @@ pub(crate) const BWRAP: &str = "bubblewrap";
 pub(crate) const HOTCELL: &str = "hotcell";
 pub(crate) const HOTCELL_UNLIKE: &str = "hotcell, unlike the job before";
 pub(crate) const DOCKER: &str = "docker run";
+pub(crate) const WITHOUT_PATH: &str = "without the path";
+pub(crate) const ONLY_STARTS: &str = "`hotcell config show`";
 
 const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
 
@@ -112,6 +116,7 @@ pub(crate) struct Peers {
     changing: Sandbox,
     pub(crate) bwrap: Option<String>,
     hotcell: PathBuf,
+    scratch: Scratch,
 }
 
 impl Peers {
@@ -123,6 +128,7 @@ impl Peers {
             changing: open_sandbox()?,
             bwrap,
             hotcell: build_hotcell()?,
+            scratch: Scratch::new()?,
         })
     }
 
@@ -152,10 +158,40 @@ impl Peers {
         let mut all = self.others(program);
         all.push(contestant(HOTCELL, || {
             let mut command = Command::new(&self.hotcell);
-            command.arg("run").args(&program.words);
+            command.arg("run").args(&program.words).env("HOTCELL_HOME", self.scratch.home());
             finish(command, program.prints)
         }));
         all
+    }
+
+    /// `hotcell run` beside the same without the path and its record, which this program does itself, and
+    /// beside a command that does nothing but start.
+    pub(crate) fn with_and_without_the_path<'a>(
+        &'a self,
+        program: &'a Program,
+    ) -> Result<Vec<Contestant<'a>>, Failure> {
+        let own = std::env::current_exe()?;
+        let at_home = |mut command: Command| {
+            command.env("HOTCELL_HOME", self.scratch.home());
+            command
+        };
+        Ok(vec![
+            contestant(WITHOUT_PATH, move || {
+                let mut command = at_home(Command::new(&own));
+                command.arg(path::Role::Run.name()).args(&program.words);
+                finish(command, program.prints)
+            }),
+            contestant(HOTCELL, move || {
+                let mut command = at_home(Command::new(&self.hotcell));
+                command.arg("run").args(&program.words);
+                finish(command, program.prints)
+            }),
+            contestant(ONLY_STARTS, move || {
+                let mut command = at_home(Command::new(&self.hotcell));
+                command.args(["config", "show"]);
+                finish(command, None)
+            }),
+        ])
     }
 
     fn others<'a>(&'a self, program: &'a Program) -> Vec<Contestant<'a>> {
@@ -204,7 +240,7 @@ impl Peers {
     }
 }
 
-fn contestant<'a>(
+pub(crate) fn contestant<'a>(
     name: &'static str,
     run: impl Fn() -> Result<Option<[u64; 5]>, Failure> + Sync + 'a,
 ) -> Contestant<'a> {

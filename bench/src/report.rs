@@ -1,6 +1,6 @@
-//! The tables, as they stand in README.md between two marks.
+//! The tables, as they stand in README.md between two marks for each part.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 
 use hotcell_sandbox::lang::Language;
@@ -12,8 +12,6 @@ use crate::peers::{BARE, BWRAP, DOCKER, Failure, HOTCELL, HOTCELL_UNLIKE, Peers,
 use crate::stats::{Samples, find, millis};
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
 
 const STAGES: [&str; 5] = ["prepare", "build", "attest", "execute", "finish"];
 
@@ -26,45 +24,115 @@ const MEMORY_KB: f64 = 3.0 * 1000.0;
 /// Share of the processors taken by others from which on a missed goal says little.
 const BUSY: f64 = 0.1;
 
+/// What is measured by itself, with goals of its own.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    #[default]
+    Sandbox,
+    Path,
+}
+
+impl Part {
+    pub(crate) const ALL: [Part; 2] = [Part::Sandbox, Part::Path];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Sandbox => "sandbox",
+            Part::Path => "path",
+        }
+    }
+
+    /// Between which its tables stand.
+    fn marks(self) -> [&'static str; 2] {
+        match self {
+            Part::Sandbox => ["<!-- bench:begin -->", "<!-- bench:end -->"],
+            Part::Path => ["<!-- bench:path:begin -->", "<!-- bench:path:end -->"],
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Report {
+    part: Part,
     setting: String,
     circumstances: String,
     goals: Vec<Goal>,
-    tables: String,
+    pub(crate) tables: String,
     stages: String,
     skipped: Vec<String>,
     /// Share of the processors that everything else took.
     others: f64,
 }
 
+/// What was promised.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Bound {
+    /// What is not a number is within no bound.
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::AtMost(most) => write!(f, "at most {}", ratio(*most)),
+            Bound::AtLeast(least) => write!(f, "at least {}", ratio(*least)),
+        }
+    }
+}
+
 #[derive(Debug)]
-struct Goal {
-    what: String,
-    most: f64,
-    unit: &'static str,
+pub(crate) struct Goal {
+    pub(crate) what: String,
+    pub(crate) bound: Bound,
+    pub(crate) unit: &'static str,
     /// Of the medians, which is what counts.
-    got: f64,
+    pub(crate) got: f64,
     /// Of the 10th percentiles, which a busy machine changes less.
-    undisturbed: f64,
+    pub(crate) undisturbed: f64,
 }
 
 impl Goal {
     fn is_met(&self) -> bool {
-        self.got <= self.most
+        self.bound.holds(self.got)
     }
 
     /// In a word, given how much of the machine others took.
     fn verdict(&self, others: f64) -> &'static str {
+        // What is counted and not timed is the same however busy the machine is.
+        let is_timed = self.got != self.undisturbed;
+        let is_sure = self.is_met() && self.bound.holds(self.undisturbed);
         match self.is_met() {
+            _ if others > BUSY && is_timed && !is_sure => "**undecided**: the machine was busy",
             true => "met",
-            false if others > BUSY => "**undecided**: the machine was busy",
             false => "**missed**",
         }
     }
 }
 
 impl Report {
+    pub(crate) fn of(part: Part) -> Report {
+        Report { part, ..Report::default() }
+    }
+
+    pub(crate) fn promise(&mut self, goal: Goal) {
+        self.goals.push(goal);
+    }
+
+    /// What everything was measured with.
+    pub(crate) fn made_with(&mut self, parts: &[String]) {
+        self.setting = parts.join(", ");
+    }
+
     pub(crate) fn setting(&mut self, peers: &Peers) {
         let python = Program::hello(Language::Python, &[]).and_then(|p| p.version());
         let node = Program::hello(Language::JavaScript, &[]).and_then(|p| p.version());
@@ -76,7 +144,7 @@ impl Report {
             python,
             node.map(|version| format!("Node {version}")),
         ];
-        self.setting = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        self.made_with(&parts.into_iter().flatten().collect::<Vec<_>>());
         if peers.bwrap.is_none() {
             self.skip("bubblewrap: it is not installed");
         }
@@ -166,7 +234,7 @@ impl Report {
             let what = format!("{what}, hotcell over {peer}");
             let got = hotcell.median() / other.median();
             let undisturbed = hotcell.p10() / other.p10();
-            self.goals.push(Goal { what, most, unit: "×", got, undisturbed });
+            self.promise(Goal { what, bound: Bound::AtMost(most), unit: "×", got, undisturbed });
         }
     }
 
@@ -248,9 +316,9 @@ impl Report {
         for (what, kilobytes) in rows {
             self.tables += &format!("| {what} | {kilobytes} |\n");
         }
-        self.goals.push(Goal {
+        self.promise(Goal {
             what: "unshared memory of one sandbox alone, its kernel memory included".into(),
-            most: MEMORY_KB,
+            bound: Bound::AtMost(MEMORY_KB),
             unit: "kB",
             got: memory.alone(),
             undisturbed: memory.alone(),
@@ -278,27 +346,27 @@ impl Report {
         }
     }
 
-    fn heading(&mut self, title: &str) {
+    pub(crate) fn heading(&mut self, title: &str) {
         self.tables += &format!("\n### {title}\n\n");
     }
 
     pub(crate) fn missed(&self) -> impl Iterator<Item = String> {
         let missed = self.goals.iter().filter(|goal| !goal.is_met());
         missed.map(|goal| {
-            let Goal { what, most, unit, got, .. } = goal;
-            format!("{what}: {} {unit}, the most is {} {unit}", ratio(*got), ratio(*most))
+            let Goal { what, bound, unit, got, .. } = goal;
+            format!("{what}: {} {unit} instead of {bound} {unit}", ratio(*got))
         })
     }
 
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("{}.\n{}\n", self.setting, self.circumstances);
-        text += "\n### Goals\n\n| what | goal, at most | measured | at p10 | |\n|---|---|---|---|---|\n";
+        text += "\n### Goals\n\n| what | goal | measured | at p10 | |\n|---|---|---|---|---|\n";
         for goal in &self.goals {
-            let Goal { what, most, unit, got, undisturbed } = goal;
+            let Goal { what, bound, unit, got, undisturbed } = goal;
             let verdict = goal.verdict(self.others);
-            let (most, got, undisturbed) = (ratio(*most), ratio(*got), ratio(*undisturbed));
+            let (got, undisturbed) = (ratio(*got), ratio(*undisturbed));
             let line = format!(
-                "| {what} | {most} {unit} | {got} {unit} | {undisturbed} {unit} | {verdict} |"
+                "| {what} | {bound} {unit} | {got} {unit} | {undisturbed} {unit} | {verdict} |"
             );
             text += &line;
             text.push('\n');
@@ -317,19 +385,20 @@ impl Report {
     /// Puts the tables between the two marks.
     pub(crate) fn write_into_readme(&self) -> Result<(), Failure> {
         let readme = fs::read_to_string(README)?;
-        let whole = between_marks(&readme, &self.markdown())
-            .ok_or("bench/README.md has lost its marks `bench:begin` and `bench:end`")?;
+        let [begin, end] = self.part.marks();
+        let whole = between(&readme, [begin, end], &self.markdown())
+            .ok_or_else(|| format!("bench/README.md has lost its marks `{begin}` and `{end}`"))?;
         Ok(fs::write(README, whole)?)
     }
 }
 
-fn between_marks(readme: &str, tables: &str) -> Option<String> {
-    let (before, rest) = readme.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+fn between(readme: &str, [begin, end]: [&str; 2], tables: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{tables}{end}{after}"))
 }
 
-fn ratio(value: f64) -> String {
+pub(crate) fn ratio(value: f64) -> String {
     match value {
         _ if value.is_nan() => "–".into(),
         _ if value >= 100.0 => format!("{value:.0}"),
@@ -343,27 +412,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_between_the_marks_changes() {
-        let old = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = between_marks(&old, "new\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
-        assert_eq!(between_marks(&new, "new\n"), Some(new.clone()));
-        assert_eq!(between_marks("no marks", "new"), None);
+    fn only_what_stands_between_its_marks_changes() {
+        let text = |sandbox: &str, path: &str| {
+            let [[a, b], [c, d]] = Part::ALL.map(Part::marks);
+            format!("1\n{a}\n{sandbox}{b}\n2\n{c}\n{path}{d}\n3\n")
+        };
+        let old = text("old\n", "old\n");
+        let new = |part: Part, text: &str| between(text, part.marks(), "new\n");
+        assert_eq!(new(Part::Sandbox, &old), Some(text("new\n", "old\n")));
+        assert_eq!(new(Part::Path, &old), Some(text("old\n", "new\n")));
+        assert_eq!(new(Part::Path, "no marks"), None);
     }
 
     #[test]
     fn a_missed_goal_is_told() {
-        let goal = |got| Goal { what: "x".into(), most: 0.4, unit: "×", got, undisturbed: got };
-        let report = Report { goals: vec![goal(0.3), goal(0.41)], ..Report::default() };
-        assert_eq!(report.missed().collect::<Vec<_>>(), ["x: 0.41 ×, the most is 0.40 ×"]);
+        let goal = |bound, got| Goal { what: "x".into(), bound, unit: "×", got, undisturbed: got };
+        let goals = vec![
+            goal(Bound::AtMost(0.4), 0.3),
+            goal(Bound::AtMost(0.4), 0.41),
+            goal(Bound::AtLeast(8.0), 8.1),
+            goal(Bound::AtLeast(8.0), 7.9),
+        ];
+        let report = Report { goals, ..Report::default() };
+        let expected =
+            ["x: 0.41 × instead of at most 0.40 ×", "x: 7.90 × instead of at least 8.00 ×"];
+        assert_eq!(report.missed().collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_goal_that_could_not_be_measured_is_not_met() {
         let nan = f64::NAN;
-        let goal = Goal { what: "x".into(), most: 0.4, unit: "×", got: nan, undisturbed: nan };
-        assert!(!goal.is_met());
-        assert_eq!(goal.verdict(0.0), "**missed**");
-        assert!(goal.verdict(0.5).contains("busy"));
+        for bound in [Bound::AtMost(0.4), Bound::AtLeast(0.4)] {
+            let goal = Goal { what: "x".into(), bound, unit: "×", got: nan, undisturbed: nan };
+            assert!(!goal.is_met());
+            assert_eq!(goal.verdict(0.0), "**missed**");
+            assert!(goal.verdict(0.5).contains("busy"));
+        }
+    }
+
+    #[test]
+    fn a_busy_machine_decides_only_what_it_cannot_disturb() {
+        let verdict = |got, undisturbed, others| {
+            let bound = Bound::AtMost(1.0);
+            Goal { what: "x".into(), bound, unit: "ms", got, undisturbed }.verdict(others)
+        };
+        let (quiet, busy) = (0.01, 0.5);
+        assert_eq!([verdict(0.9, 1.1, quiet), verdict(0.9, 0.8, busy)], ["met", "met"]);
+        assert_eq!([verdict(1.1, 0.9, quiet), verdict(1.1, 1.1, busy)], ["**missed**"; 2]);
+        for (got, undisturbed) in [(0.9, 1.1), (1.1, 0.9), (1.2, 1.1)] {
+            assert!(verdict(got, undisturbed, busy).contains("busy"));
+        }
     }
 }

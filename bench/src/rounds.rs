@@ -13,7 +13,7 @@ const WARM_UP: usize = 4;
 
 /// Between two runs, so that what one leaves to be done in the background (a namespace that the kernel
 /// takes apart, a cell that hotcell makes ahead) is not paid by the next. Rates have no such pause.
-const SETTLE: Duration = Duration::from_millis(3);
+pub(crate) const SETTLE: Duration = Duration::from_millis(3);
 
 /// One batch of runs without a pause.
 const BATCH: Duration = Duration::from_millis(250);
@@ -107,7 +107,8 @@ pub(crate) fn rates(
     Ok(all.into_iter().map(|(name, rates)| (name, percentile(&rates, 50.0))).collect())
 }
 
-fn batch(contestant: &Contestant<'_>, workers: usize) -> Result<f64, Failure> {
+/// Runs per second in one batch.
+pub(crate) fn batch(contestant: &Contestant<'_>, workers: usize) -> Result<f64, Failure> {
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let begun = Instant::now();
     let worker = || -> Result<(), Failure> {

@@ -169,7 +169,7 @@ fn a_working_copy_is_there_as_a_whole_and_only_what_changed_comes_back() {
     attack.job.working_copy = Some(Arc::new(Tree { file: small, files }));
     let (outcome, names) = attack
         .start_in(&own)
-        .wait_and_look(&mut Quiet, None, |work| {
+        .wait_and_look(&mut Quiet, None, |work, _| {
             let place = format!("/proc/self/fd/{}/a/b", std::os::fd::AsRawFd::as_raw_fd(&work));
             fs::read_dir(place).unwrap().count()
         })

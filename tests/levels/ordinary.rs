@@ -233,8 +233,9 @@ fn without_a_home_there_is_a_clear_error_and_hotcell_home_helps() {
     assert!(said.stderr.contains("HOTCELL_HOME"), "{said:?}");
 }
 
+/// No audit, no action: what cannot be recorded does not happen.
 #[test]
-fn a_home_that_cannot_be_written_or_is_not_there_is_no_obstacle() {
+fn a_home_that_cannot_be_written_is_a_clear_error_and_nothing_runs() {
     if !is_root() {
         return;
     }
@@ -243,9 +244,15 @@ fn a_home_that_cannot_be_written_or_is_not_there_is_no_obstacle() {
     let home = person.at("home");
     std::os::unix::fs::chown(&home, Some(0), Some(0)).unwrap();
     fs::set_permissions(&home, fs::Permissions::from_mode(0o555)).unwrap();
-    assert_eq!(person.python("print(1)").program_said(), "1");
-    person.env("HOME", "/nonexistent");
-    assert_eq!(person.python("print(1)").program_said(), "1");
+    let homes = [home.to_str().unwrap().to_owned(), "/nonexistent".to_owned()];
+    for home in homes {
+        person.env("HOME", &home);
+        let said = person.hotcell(&["run", "--", "echo", "ran"]);
+        assert_eq!((said.exit, said.stdout.as_str()), (120, ""), "{said:?}");
+        assert!(said.stderr.contains("HOTCELL_HOME"), "{said:?}");
+    }
+    person.env("HOTCELL_HOME", person.at("here/new/home").to_str().unwrap());
+    assert_eq!(person.python("print(1)").program_said(), "1", "one that is not there is made");
 }
 
 #[test]

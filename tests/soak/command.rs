@@ -38,6 +38,13 @@ pub(crate) fn probe() -> Result<(), String> {
     Ok(())
 }
 
+/// The next process closes in the record what the killed ones before it left open, and removes the files by
+/// which their deaths are known.
+fn next() {
+    let output = hotcell(&["run", "--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 pub(crate) fn stages(stages: &mut Stages, runs: usize) {
     let few = (runs / 10).clamp(5, 200);
     stages.stage(&format!("{few} commands in a row"), || {
@@ -59,6 +66,7 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
             child.stdout.take().unwrap().read_exact(&mut [0; 6]).unwrap();
             end(child);
         }
+        next();
     });
     stages.stage(&format!("kill -9 of {few} commands at every moment of their start"), || {
         // From before anything was made to well after the program began.
@@ -69,6 +77,7 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
             end(child);
         }
+        next();
     });
     for (generation, name) in [(0, "guards"), (1, "spawners")] {
         stages.stage(&format!("kill -9 of the {name} of {few} commands"), || {

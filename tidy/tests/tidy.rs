@@ -83,7 +83,17 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         ],
         "the command line reaches the launcher through `hotcell_sandbox::Sandbox` only",
     ),
-    ("hotcell-bench", &["hotcell-sandbox", "hotcell-types"], "measure what users can reach"),
+    (
+        "hotcell-bench",
+        &[
+            "hotcell-engine",
+            "hotcell-record",
+            "hotcell-request",
+            "hotcell-sandbox",
+            "hotcell-types",
+        ],
+        "measure what users can reach",
+    ),
     ("hotcell-tidy", &[], "checks of the repository look at files and at the binary"),
 ];
 

@@ -214,8 +214,8 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let template = args.template.as_ref().unwrap_or_else(|| config.template());
     let limits = args.limits.over(template.limits);
     let target = Target::of(&args, is_command(words, args.words.len()))?;
-    let stdin = stdin(args.stdin.as_deref(), target.reads_stdin())?;
-    let (run, script) = target.describe(args.lang)?;
+    let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
+    let (run, script) = target.describe(args.lang, limits.disk)?;
     let files = inputs::open(script, &args.input, limits.disk)?;
     let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
     let run = Run {
@@ -249,7 +249,7 @@ fn is_command(words: &[OsString], count: usize) -> bool {
     before.is_some_and(|word| word == "--")
 }
 
-fn stdin(file: Option<&Path>, is_code: bool) -> Result<Option<Input>, Problem> {
+fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input>, Problem> {
     match file {
         None => Ok(None),
         Some(file) if file == "-" && is_code => {
@@ -258,7 +258,11 @@ fn stdin(file: Option<&Path>, is_code: bool) -> Result<Option<Input>, Problem> {
         }
         Some(file) if file == "-" => Ok(Some(Input::Live(inputs::own_stdin()?))),
         Some(path) => match inputs::open_regular(path) {
-            Ok(file) => Ok(Some(Input::Content(inputs::attach(path, file)?))),
+            // What is too large to be held is read while the program reads, as from a pipe.
+            Ok(file) if file.metadata().is_ok_and(|data| data.len() > most.get()) => {
+                Ok(Some(Input::Live(file)))
+            }
+            Ok(file) => Ok(Some(Input::Content(inputs::attach(path, file, most)?))),
             Err(unusable) => Err(unusable
                 .invalid()
                 .fix(format!("give a regular file, or redirect: --stdin - < {}", path.display()))),

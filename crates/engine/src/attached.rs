@@ -4,8 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use hotcell_ledger::{Blob, Role};
@@ -15,9 +14,9 @@ use sha2::{Digest, Sha256};
 
 use crate::artifacts::{self, Product};
 
-/// Largest content that is held in memory. What is larger stays the caller's file.
+/// Largest content that is one piece of memory. What is larger is a file in memory.
 const SMALL: u64 = 1 << 20;
-/// Bytes hashed at once.
+/// Bytes copied at once.
 const CHUNK: usize = 128 * 1024;
 
 /// Everything that goes along with a call.
@@ -63,7 +62,9 @@ impl Input {
     }
 }
 
-/// A content with a name, and what it is known by.
+/// A content with a name, and what it is known by. It is a copy that nobody else can write to: what becomes
+/// of a file after it was hashed does not matter, and could not be told for certain (times are coarse, and
+/// a file that is mapped changes without them).
 #[derive(Debug)]
 pub struct Attachment {
     name: OsString,
@@ -74,14 +75,7 @@ pub struct Attachment {
 #[derive(Debug)]
 enum Held {
     Memory(Vec<u8>),
-    /// With what changes when the file does.
-    File(File, Version),
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Version {
-    bytes: u64,
-    changed: (i64, i64),
+    File(File),
 }
 
 impl Attachment {
@@ -90,15 +84,18 @@ impl Attachment {
         Attachment { name: name.into(), content, held: Held::Memory(bytes) }
     }
 
-    /// The content of a regular file as it is now.
-    pub fn of_file(name: impl Into<OsString>, mut file: File) -> io::Result<Attachment> {
+    /// The content of a regular file as it is now. It must have no more than so many bytes: it is held in
+    /// memory.
+    pub fn of_file(name: impl Into<OsString>, mut file: File, most: u64) -> io::Result<Attachment> {
         file.rewind()?;
-        let version = Version::of(&file)?;
+        let mut file = file.take(most.saturating_add(1));
         let mut bytes = Vec::new();
-        (&file).take(SMALL + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 <= SMALL {
+        (&mut file).take(SMALL + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= SMALL.min(most) {
             return Ok(Attachment::of_bytes(name, bytes));
         }
+        let mut copy = hotcell_sandbox::in_memory(&bytes)?;
+        copy.seek(SeekFrom::End(0))?;
         let mut hash = Sha256::new();
         hash.update(&bytes);
         let mut total = bytes.len() as u64;
@@ -110,12 +107,17 @@ impl Attachment {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            hash.update(bytes.get(..read).unwrap_or_default());
+            let part = bytes.get(..read).unwrap_or_default();
+            hash.update(part);
+            copy.write_all(part)?;
             total += read as u64;
         }
-        file.rewind()?;
+        if total > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has too many bytes"));
+        }
+        copy.rewind()?;
         let content = content(total, hash.finalize().into());
-        Ok(Attachment { name: name.into(), content, held: Held::File(file, version) })
+        Ok(Attachment { name: name.into(), content, held: Held::File(copy) })
     }
 
     pub fn name(&self) -> &OsString {
@@ -144,20 +146,12 @@ impl Attachment {
         Some(Product::new(role, self.name.to_string_lossy(), content))
     }
 
-    /// A file with exactly this content. A file that was changed since it was hashed is refused.
+    /// A file with exactly this content.
     pub(crate) fn open(&self) -> io::Result<File> {
         match &self.held {
             Held::Memory(bytes) => hotcell_sandbox::in_memory(bytes),
-            Held::File(file, version) if Version::of(file)? == *version => file.try_clone(),
-            Held::File(..) => Err(io::Error::other("it was changed while it was read")),
+            Held::File(file) => file.try_clone(),
         }
-    }
-}
-
-impl Version {
-    fn of(file: &File) -> io::Result<Version> {
-        let data = file.metadata()?;
-        Ok(Version { bytes: data.len(), changed: (data.ctime(), data.ctime_nsec()) })
     }
 }
 
@@ -168,8 +162,6 @@ fn content(bytes: u64, digest: [u8; 32]) -> Content {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     fn file(bytes: &[u8]) -> File {
@@ -182,7 +174,7 @@ mod tests {
     fn small_and_large_contents_are_known_by_the_same_digest() {
         for size in [0, 1, SMALL, SMALL + 1, SMALL + CHUNK as u64 * 2 + 7] {
             let bytes = vec![b'x'; size as usize];
-            let of_file = Attachment::of_file("a", file(&bytes)).unwrap();
+            let of_file = Attachment::of_file("a", file(&bytes), size).unwrap();
             let of_bytes = Attachment::of_bytes("a", bytes.clone());
             assert_eq!(of_file.content(), of_bytes.content(), "{size}");
             assert_eq!(matches!(of_file.held, Held::Memory(_)), size <= SMALL);
@@ -193,12 +185,26 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_that_changes_is_refused() {
-        let large = file(&vec![0; SMALL as usize + 1]);
-        let mut same = large.try_clone().unwrap();
-        let attachment = Attachment::of_file("a", large).unwrap();
-        attachment.open().unwrap();
-        same.write_all(b"more").unwrap();
-        assert!(attachment.open().is_err());
+    fn a_file_that_changes_later_does_not_change_what_was_attached() {
+        for size in [3, SMALL as usize + 1] {
+            let original = file(&vec![0; size]);
+            let mut same = original.try_clone().unwrap();
+            let attachment = Attachment::of_file("a", original, u64::MAX).unwrap();
+            same.rewind().unwrap();
+            same.write_all(b"xyz").unwrap();
+            let mut read = Vec::new();
+            attachment.open().unwrap().read_to_end(&mut read).unwrap();
+            assert!(read == vec![0; size], "{size}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_too_many_bytes_is_refused() {
+        for size in [1, SMALL, SMALL + 1, 3 * SMALL] {
+            let attach = |most| Attachment::of_file("a", file(&vec![0; size as usize]), most);
+            assert!(attach(size).is_ok(), "{size}");
+            let error = attach(size - 1).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{size}");
+        }
     }
 }

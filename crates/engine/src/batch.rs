@@ -45,16 +45,21 @@ impl Engine {
             }
         };
         let requests: Vec<_> = requests.into_iter().map(|one| Mutex::new(Some(one))).collect();
-        thread::scope(|scope| {
-            for _ in 0..count.min(SIDE_BY_SIDE) {
-                scope.spawn(|| {
-                    while let Some(step) = work.next() {
-                        let request = requests.get(step).and_then(|one| lock(one).take());
-                        let Some(request) = request else { continue };
-                        work.done(step, self.guarded(caller, request, Attached::default()));
-                    }
-                });
+        let carry_out = || {
+            while let Some(step) = work.next() {
+                let request = requests.get(step).and_then(|one| lock(one).take());
+                let Some(request) = request else { continue };
+                work.done(step, self.guarded(caller, request, Attached::default()));
             }
+        };
+        thread::scope(|scope| {
+            // Where there can be no more threads, those that are there do it all; this one is.
+            for _ in 1..count.min(SIDE_BY_SIDE) {
+                if thread::Builder::new().spawn_scoped(scope, carry_out).is_err() {
+                    break;
+                }
+            }
+            carry_out();
         });
         work.replies()
     }

@@ -15,7 +15,7 @@ use hotcell_record::Kind;
 use hotcell_request::{Arguments, Call, Request};
 use hotcell_sandbox::{Item, What, WorkingCopy};
 use hotcell_tools::change;
-use hotcell_types::{Decision, Status};
+use hotcell_types::{Bytes, Decision, Status};
 use hotcell_workspace::{
     self as workspace, ApplyError, Cause, Change, Changeset, DiffBounds, Digest, Handover, Refused,
     Root, Snapshot, SnapshotBounds,
@@ -43,10 +43,12 @@ impl Copied {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the directory that a run left with what it was given; contents go to the spool.
+    /// Compares the directory that a run left with what it was given; contents go to the spool. They are
+    /// no more than the run could write: holes count, and are not written out for it.
     pub(crate) fn changes(
         &self,
         left: BorrowedFd<'_>,
+        most: Bytes,
         spool: &mut Spool,
     ) -> Result<Changeset, Problem> {
         let unknown = |why: String| {
@@ -58,7 +60,9 @@ impl Copied {
         let snapshot = self.snapshot();
         let snapshot = snapshot.as_ref();
         let snapshot = snapshot.ok_or_else(|| unknown("the copy was not complete".into()))?;
-        let found = snapshot.diff(&left, DiffBounds::default(), |content| spool.keep(content));
+        let usual = DiffBounds::default();
+        let bounds = DiffBounds { bytes: usual.bytes.min(most.get()), ..usual };
+        let found = snapshot.diff(&left, bounds, |content| spool.keep(content));
         found.map_err(|error| unknown(error.to_string()))
     }
 }

@@ -1,6 +1,9 @@
 //! What a process keeps to carry out calls, and the one way to ask for something.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -96,6 +99,8 @@ pub enum Answer {
 pub enum OpenError {
     #[error(transparent)]
     Record(#[from] hotcell_record::OpenError),
+    #[error("`{}` cannot be hotcell's home: {why}", .path.display())]
+    Home { path: PathBuf, why: &'static str },
     #[error("the workspace `{}` cannot be used: {why}", .path.display())]
     Workspace { path: PathBuf, why: String },
     #[error("the tool `{name}` cannot be registered: {why}")]
@@ -178,7 +183,10 @@ impl Engine {
     /// The same, except that the record is opened with the first call: for a process that makes one call,
     /// and has something else to do meanwhile. What cannot be recorded does not happen in any case.
     pub fn new(options: Options) -> Result<Engine, OpenError> {
-        let workspace = options.workspace.as_deref().map(open_workspace).transpose()?;
+        let home = options.home.as_path();
+        must_be_ours(home)?;
+        let workspace = options.workspace.as_deref().map(|path| open_workspace(path, home));
+        let workspace = workspace.transpose()?;
         let (registry, built_in) = built_in()?;
         Ok(Engine {
             registry,
@@ -389,9 +397,42 @@ pub(crate) fn new_id() -> CallId {
     CallId::new(u64::try_from(now() / 1_000_000).unwrap_or(0), chance)
 }
 
-fn open_workspace(path: &Path) -> Result<Root, OpenError> {
-    Root::open(path)
-        .map_err(|error| OpenError::Workspace { path: path.into(), why: error.to_string() })
+/// Whoever can rename what is in the home, or the way to it, can put another record in its place.
+fn must_be_ours(home: &Path) -> Result<(), OpenError> {
+    /// Others may write, and rename what is not theirs.
+    const OTHERS: u32 = 0o022;
+    let own = rustix::process::geteuid().as_raw();
+    let unfit = |why| Err(OpenError::Home { path: home.into(), why });
+    // What is not there is made by us; what cannot be looked at cannot be used either, and that is told then.
+    for found in [home.symlink_metadata(), home.metadata()].into_iter().flatten() {
+        if found.uid() != own && found.uid() != 0 {
+            return unfit("it belongs to somebody else");
+        }
+        if found.is_dir() && found.mode() & OTHERS != 0 {
+            return unfit("others may write to it");
+        }
+    }
+    Ok(())
+}
+
+/// The record and the key that signs it are not for runs to read, let alone to change.
+fn open_workspace(path: &Path, home: &Path) -> Result<Root, OpenError> {
+    let unusable = |why: String| OpenError::Workspace { path: path.into(), why };
+    let root = Root::open(path).map_err(|error| unusable(error.to_string()))?;
+    if lies_in(home, path).map_err(|error| unusable(error.to_string()))? {
+        return Err(unusable(format!("hotcell's own home `{}` lies in it", home.display())));
+    }
+    Ok(root)
+}
+
+/// Whether a directory, which need not be there yet, is another or lies in it, under whatever names.
+fn lies_in(inner: &Path, outer: &Path) -> io::Result<bool> {
+    let outer = std::fs::metadata(outer)?;
+    let inner = std::path::absolute(inner)?;
+    let there = inner.ancestors().find_map(|above| above.canonicalize().ok());
+    let is_outer = |data: Metadata| (data.dev(), data.ino()) == (outer.dev(), outer.ino());
+    let above = there.iter().flat_map(|there| there.ancestors());
+    Ok(above.filter_map(|above| std::fs::metadata(above).ok()).any(is_outer))
 }
 
 /// What the jobs of a machine may be promised together: three quarters of what it has.

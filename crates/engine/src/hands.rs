@@ -8,7 +8,7 @@ use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{CallId, Exit, Outcome, Status};
+use hotcell_types::{Bytes, CallId, Exit, Outcome, Output, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -118,6 +118,7 @@ impl Engine {
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
         let Run { id, job, copied, attached, reins } = run;
+        let most = job.limits.disk;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
         if let Some(started) = attached.started.take() {
@@ -126,19 +127,19 @@ impl Engine {
         let mut teller = Teller::new(self.home(), id, attached.sink.take());
         let (outcome, left) =
             running.wait_and_look(&mut teller, attached.outputs, |left, made| {
-                let brought = copied.map(|(copied, _)| self.brought(&copied, left));
+                let brought = copied.map(|(copied, _)| self.brought(&copied, left, most));
                 (brought, products::files(&self.artifacts, left, made))
             })?;
         let (brought, files) = left;
         Ok((outcome, Left { brought, files, live: teller.into_live() }))
     }
 
-    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>) -> Brought {
+    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, most: Bytes) -> Brought {
         let mut spool = Spool::new(&self.spool_directory()).map_err(|error| {
             let fix = "see that hotcell's home can be written and has room";
             Problem::new("what the run changed cannot be kept", cause(&error), fix)
         })?;
-        Ok((copied.changes(left, &mut spool)?, spool))
+        Ok((copied.changes(left, most, &mut spool)?, spool))
     }
 }
 
@@ -179,8 +180,16 @@ impl Done {
     }
 }
 
+/// Most bytes of each stream that are a part of a tool's answer: as many as every template keeps. The run
+/// itself has all of them; the answer is checked, written out and recorded, at several times its size.
+const ANSWERED_MOST: usize = 1 << 20;
+
 fn ran_of(outcome: &Outcome) -> Ran {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| {
+        let kept = bytes.get(..ANSWERED_MOST).unwrap_or(bytes);
+        String::from_utf8_lossy(kept).into_owned()
+    };
+    let is_cut = |output: &Output| output.truncated || output.bytes.len() > ANSWERED_MOST;
     let (exit_code, signal) = match outcome.exit {
         Some(Exit::Code(code)) => (Some(code.into()), None),
         Some(Exit::Signal(signal)) => (None, Some(signal.into())),
@@ -192,7 +201,7 @@ fn ran_of(outcome: &Outcome) -> Ran {
         signal,
         stdout: text(&outcome.stdout.bytes),
         stderr: text(&outcome.stderr.bytes),
-        truncated: outcome.stdout.truncated || outcome.stderr.truncated,
+        truncated: is_cut(&outcome.stdout) || is_cut(&outcome.stderr),
         artifacts: outcome.artifacts.clone(),
         changes: None,
     }

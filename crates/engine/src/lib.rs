@@ -56,3 +56,8 @@ pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
+
+/// The blocks of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+mod guide {}

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::artifacts::{Given, Origin, Product, Sight};
 use crate::attached::Attached;
 use crate::engine::Engine;
+use crate::guard::claims::WHOLE;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::live::Live;
@@ -96,9 +97,10 @@ impl Engine {
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
             return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
         }
-        let trial = match self.breakers.pass(&tool_of(call), story.begun()) {
+        let tenant = call.caller().tenant.as_str();
+        let trial = match self.breakers.pass(tenant, &tool_of(call), story.begun()) {
             Ok(trial) => trial,
-            Err(open) => return left_alone(call, open.retry_after),
+            Err(open) => return self.noted(call, &story, left_alone(call, open.retry_after)),
         };
         let ready = match self.prepare(call, &mut attached) {
             Ok(ready) => ready,
@@ -111,8 +113,12 @@ impl Engine {
             let done = self.tried(permit, ready, attached);
             self.noted(call, &story, done)
         };
-        // What the caller's own arguments lead to says nothing about the tool.
-        trial.tell(reply.status != Status::Error, Instant::now());
+        // What the caller's own arguments lead to, or that others are served first, says nothing about
+        // the tool.
+        let is_busy = reply.problems.iter().any(|problem| problem.kind == ProblemKind::Busy);
+        if !is_busy {
+            trial.tell(reply.status != Status::Error, Instant::now());
+        }
         if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
             self.keep(call, key, value, Instant::now());
         }
@@ -131,20 +137,27 @@ impl Engine {
         let origin = story.origin();
         let mut provenance = ready.provenance.take();
         let given = provenance.as_mut().map(|known| std::mem::take(&mut known.given));
-        let begun = self.begin(story.intent(), &origin, given.unwrap_or_default(), &ready);
+        let given = story.without_secrets(given.unwrap_or_default());
+        let begun = self.begin(story.intent(), &origin, given, &ready);
         let (given, intent) = match begun {
             Ok(begun) => begun,
             Err(problem) => return Reply::failed(call.id(), problem),
         };
         self.passed(call.id(), Stage::Intended);
-        let claim = self.claims.take(written_paths(call));
-        let mut done = self.in_turn(permit, ready, attached);
-        drop(claim);
+        let paths = written_paths(call, ready.also_writes);
+        let mut done = match self.claims.take(paths, call.timeout().duration()) {
+            Some(_claim) => self.in_turn(permit, ready, attached),
+            None => {
+                let why = "others write to the same paths";
+                Done::failed(busy(why.into(), "try again later"))
+            }
+        };
         let files = std::mem::take(&mut done.files);
         let (sight, made) = match (provenance, &done.run) {
             (Some(known), Some(run)) => (known.sight, known.made(files, run)),
             _ => (Sight::Given, files),
         };
+        let made = story.without_secrets(made);
         let outcome = story.outcome(&done);
         match self.artifacts.finish(intent, outcome, &origin, &given, sight, made) {
             Ok((made, _)) => {
@@ -190,10 +203,15 @@ impl Engine {
         let Some((tool, retry)) = again else { return done };
         for wait in retry.waits() {
             let can_help = matches!(done.status, Status::Failure | Status::Error);
-            if !can_help || Instant::now() + wait >= deadline {
+            let is_busy =
+                done.problem.as_ref().is_some_and(|problem| problem.kind == ProblemKind::Busy);
+            if !can_help || is_busy || Instant::now() + wait >= deadline {
                 break;
             }
             thread::sleep(wait);
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let crowd = call.tool().tool().concurrency;
+            let Some(_place) = self.crowds.enter(&tool_of(call), crowd, patience) else { break };
             done = checked(call, here(call, &tool));
         }
         done
@@ -331,22 +349,26 @@ fn busy(why: String, fix: &str) -> Problem {
     Problem::new("there is no room for it now", why, fix).of(ProblemKind::Busy)
 }
 
-fn left_alone(call: &Call, wait: Duration) -> Reply {
+fn left_alone(call: &Call, wait: Duration) -> Done {
     let what = format!("`{}` is left alone for a while", call.name());
     let fix = format!("try again in {:.0}s", wait.as_secs_f64().ceil());
     let problem = Problem::new(what, "it failed several times in a row", fix);
-    Reply { status: Status::CircuitOpen, ..Reply::failed(call.id(), problem.of(ProblemKind::Busy)) }
+    Done { status: Status::CircuitOpen, ..Done::failed(problem.of(ProblemKind::Busy)) }
 }
 
 fn template_of(call: &Call) -> Name {
     call.tool().tool().template.to_string().parse().unwrap_or(Name::LOCAL)
 }
 
-/// What a call that writes may write to: the paths that it names, or everything when it names none.
-fn written_paths(call: &Call) -> Vec<String> {
+/// What a call that writes may write to: the paths that it names and those that its tool has besides, or
+/// everything when it names none.
+fn written_paths(call: &Call, besides: &[&str]) -> Vec<String> {
     if !call.effects().has(Effect::Write) {
         return Vec::new();
     }
-    let paths: Vec<String> = call.paths().into_iter().map(str::to_owned).collect();
-    if paths.is_empty() { vec![String::new()] } else { paths }
+    let named = call.paths();
+    if named.is_empty() {
+        return vec![WHOLE.to_owned()];
+    }
+    named.iter().chain(besides).map(|&path| path.to_owned()).collect()
 }

@@ -1,18 +1,18 @@
 //! From a permitted call to something that can be started. Nothing is started or changed here.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use hotcell_ledger::Role;
-use hotcell_request::{Call, TypedTool};
+use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Job, Stdin, cause, in_memory};
+use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
-use hotcell_types::Limits;
+use hotcell_types::{Door, Limits};
 use hotcell_workspace::Root;
 
 use crate::artifacts::{self, Product, Sight};
@@ -25,6 +25,8 @@ use crate::reply::{Problem, ProblemKind};
 /// A call that can be carried out at once.
 pub(crate) struct Ready<'e> {
     pub(crate) limits: Limits,
+    /// Paths that it writes besides those that the call names.
+    pub(crate) also_writes: &'static [&'static str],
     pub(crate) work: Work<'e>,
     /// Of what runs in a sandbox.
     pub(crate) provenance: Option<Provenance>,
@@ -66,7 +68,7 @@ impl Engine {
     ) -> Result<Ready<'_>, Problem> {
         let here = |here| {
             let (limits, work) = (call.limits(), Work::Here(here));
-            Ok(Ready { limits, work, provenance: None })
+            Ok(Ready { limits, also_writes: &[], work, provenance: None })
         };
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
@@ -91,20 +93,27 @@ impl Engine {
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
         let plan = tool.plan(call.args());
-        let plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
+        let mut plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
         let copied = match (plan.working_copy, &self.workspace) {
             (false, _) => None,
             (true, Some(root)) => Some((Arc::new(Copied::new(root.clone())), root)),
             (true, None) => return Err(no_workspace()),
         };
-        let brings_changes = plan.brings_changes;
+        let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
         let mut limits = plan.limits.unwrap_or_else(|| call.limits());
         limits.timeout = limits.timeout.min(call.timeout());
         let provenance = Some(provenance(&plan, attached));
+        let files = std::mem::take(&mut plan.files);
         let mut job = Box::new(job(call, plan, limits, attached)?);
-        job.working_copy = copied.as_ref().map(|(copied, _)| Arc::clone(copied) as _);
+        let given = Given::new(files, &job.inputs)?;
+        job.working_copy = match &copied {
+            Some((copied, _)) => Some(Arc::clone(copied) as _),
+            None if given.is_empty() => None,
+            None => Some(Arc::new(given)),
+        };
         let copied = copied.filter(|_| brings_changes);
-        Ok(Ready { limits, work: Work::InSandbox { tool, job, copied }, provenance })
+        let work = Work::InSandbox { tool, job, copied };
+        Ok(Ready { limits, also_writes, work, provenance })
     }
 }
 
@@ -120,13 +129,11 @@ fn job(
     attached: &mut Attached<'_>,
 ) -> Result<Job, Problem> {
     let mut inputs = Vec::new();
-    let command = resolve(plan.program, &mut inputs)?;
+    let of_host = plan.may_name_host && call.caller().door == Door::Cli;
+    let command = resolve(plan.program, of_host, &mut inputs)?;
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
     env.extend(plan.env);
-    for (name, text) in plan.files {
-        inputs.push(Input { name: name.into(), file: kept(text.as_bytes())? });
-    }
     for wanted in plan.attached {
         let found = attached.files.iter().find(|given| *given.name() == wanted.name);
         let found = found.filter(|given| *given.content() == wanted.content);
@@ -137,6 +144,50 @@ fn job(
     let stdin = stdin(plan.stdin, attached)?;
     let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
     Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
+}
+
+/// Files that the arguments have as texts, by their paths in the working directory.
+#[derive(Debug)]
+struct Given(BTreeMap<String, String>);
+
+impl Given {
+    /// Refuses what would take the place of an input, or lie in it as in a directory.
+    fn new(files: BTreeMap<String, String>, inputs: &[Input]) -> Result<Given, Problem> {
+        let first = |path: &String| path.split('/').next().map(OsStr::new).map(OsStr::to_owned);
+        let is_taken =
+            |path: &&String| inputs.iter().any(|given| Some(&given.name) == first(path).as_ref());
+        match files.keys().find(is_taken) {
+            None => Ok(Given(files)),
+            Some(path) => {
+                let what = format!("the file `{path}` cannot be given to the run");
+                let why = "the code itself, or another file, has that name";
+                Err(Problem::new(what, why, "name it otherwise").of(ProblemKind::Invalid))
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl WorkingCopy for Given {
+    fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
+        let above = |path: &str| -> Vec<String> {
+            path.match_indices('/')
+                .filter_map(|(end, _)| Some(path.get(..end)?.to_owned()))
+                .collect()
+        };
+        let directories: BTreeSet<String> = self.0.keys().flat_map(|path| above(path)).collect();
+        let directories = directories.into_iter().map(|path| item(&path, What::Directory));
+        let file =
+            |(path, text): (&String, &String)| item(path, What::File(in_memory(text.as_bytes())?));
+        Box::new(directories.chain(self.0.iter().map(file)))
+    }
+}
+
+fn item(path: &str, what: What) -> io::Result<Item> {
+    Ok(Item { path: CString::new(path)?, what })
 }
 
 /// What the run is given, and whether it sees more than that.
@@ -157,7 +208,11 @@ fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
             (name.to_owned(), None)
         }
     };
-    given.extend(attached.files.iter().filter_map(|file| {
+    // What nobody named does not get to the run, whoever handed it over.
+    let is_named = |file: &&attached::Attachment| {
+        plan.attached.iter().any(|wanted| wanted.name == *file.name())
+    };
+    given.extend(attached.files.iter().filter(is_named).filter_map(|file| {
         file.product(if Some(file.name()) == script { Role::Script } else { Role::Input })
     }));
     given.extend(plan.files.iter().map(|(name, content)| text(Role::Input, name, content)));
@@ -175,14 +230,20 @@ fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
 }
 
 /// The command, with the file that it needs among the inputs.
-fn resolve(program: Program, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
+///
+/// Whoever is not a person at a terminal names paths of the sandbox only: one of the host would be shown to
+/// the run, an interpreter's with all that is around it.
+fn resolve(program: Program, of_host: bool, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
     let host = Host::of_this_process();
     match program {
         Program::Command(words) => {
-            let mut words = words.into_iter();
-            let name = words.next().unwrap_or_default();
-            let rest: Vec<OsString> = words.collect();
-            Ok(lang::command(&host, &name, &rest)?)
+            let name = words.first().cloned().unwrap_or_default();
+            if !of_host && name.as_encoded_bytes().contains(&b'/') {
+                let program = Path::new(WORKSPACE).join(&name);
+                return Ok(Command { program, args: words, read_only: Vec::new(), note: None });
+            }
+            let rest = words.get(1..).unwrap_or_default();
+            Ok(lang::command(&host, &name, rest)?)
         }
         Program::Script { name, language, arguments } => {
             let language: Language = language.parse()?;
@@ -232,6 +293,5 @@ fn not_attached(name: &OsStr) -> Problem {
 
 fn unreadable(name: &OsStr, error: &io::Error) -> Problem {
     let what = format!("`{}` cannot be given to the run", name.display());
-    Problem::new(what, cause(error), "leave the file as it is until the run has begun")
-        .of(ProblemKind::Invalid)
+    Problem::new(what, cause(error), "free some memory, or close some files")
 }

@@ -54,7 +54,8 @@ impl From<&Artifact> for Registered {
 }
 
 /// What, why, fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{what}: {why}")]
 pub struct Problem {
     pub kind: ProblemKind,
     /// Where in the request, as a JSON pointer.

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use hotcell_ledger::Blob;
 use hotcell_policy::{Account, Facts};
-use hotcell_record::{Draft, Kind, Payload, now};
+use hotcell_record::{Draft, Kind, LEAST_SECRET, Payload, Secret, now};
 use hotcell_request::{Call, canonical};
 use hotcell_types::{Decision, Status};
 use serde_json::Value;
 
-use crate::artifacts::Origin;
+use crate::artifacts::{Content, Origin, Product};
 use crate::ended;
 use crate::path::Done;
 
@@ -19,12 +20,14 @@ pub(crate) struct Story<'a> {
     begun: Instant,
     rules: Vec<String>,
     reason: String,
+    secrets: Vec<String>,
 }
 
 impl<'a> Story<'a> {
     pub(crate) fn new(call: &'a Call, facts: &'a Facts, account: &Account) -> Story<'a> {
         let (rules, reason) = (account.rules(), account.reason());
-        Story { call, facts, begun: Instant::now(), rules, reason }
+        let secrets = secrets(call.args(), &call.redacted_args());
+        Story { call, facts, begun: Instant::now(), rules, reason, secrets }
     }
 
     pub(crate) fn rules(&self) -> Vec<String> {
@@ -62,6 +65,19 @@ impl<'a> Story<'a> {
         Draft { status: Some(status), ..self.judged(kind, decision) }
     }
 
+    /// What has a secret in it is known by its digest, and not kept.
+    pub(crate) fn without_secrets(&self, mut products: Vec<Product>) -> Vec<Product> {
+        for product in &mut products {
+            if let Content::Bytes(bytes) = &product.content
+                && self.secrets.iter().any(|secret| has(bytes, secret.as_bytes()))
+            {
+                product.content = Content::Known(Blob::of(bytes));
+                product.note = Some("a secret is in it, and it was not kept".to_owned());
+            }
+        }
+        products
+    }
+
     fn judged(&self, kind: Kind, decision: Decision) -> Draft {
         let mut draft = self.draft(kind, self.facts.now);
         draft.mode = self.facts.mode.clone();
@@ -91,6 +107,7 @@ impl<'a> Story<'a> {
         draft.parent = self.call.parent();
         draft.operation = Some(self.call.operation().to_string());
         draft.tool = Some(tool_of(self.call));
+        draft.secrets = self.secrets.iter().map(Secret::new).collect();
         draft
     }
 }
@@ -102,4 +119,78 @@ pub(crate) fn tool_of(call: &Call) -> String {
 
 fn json(value: &Value) -> Payload {
     Payload { media: "application/json".into(), content: canonical::bytes(value) }
+}
+
+/// Most secrets of one call. Arguments have names and values that nobody counted before.
+const SECRETS_MOST: usize = 64;
+
+/// What the value of an argument, a variable or a header is called when it is not for others to read.
+const SECRET_NAMES: [&str; 8] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "api_key",
+    "private_key",
+    "authorization",
+];
+
+/// Values that the tool says are secret, or whose names do. They are in no event, wherever a program says
+/// them again.
+fn secrets(args: &Value, redacted: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut left = vec![(args, Some(redacted), false)];
+    while let Some((value, redacted, is_secret)) = left.pop() {
+        match value {
+            Value::String(text) if is_secret || redacted.is_some_and(|other| other != value) => {
+                found.push(text.clone());
+            }
+            Value::Array(items) => {
+                let of = |at: usize| redacted.and_then(|value| value.get(at));
+                left.extend(items.iter().enumerate().map(|(at, item)| (item, of(at), is_secret)));
+            }
+            Value::Object(members) => left.extend(members.iter().map(|(name, member)| {
+                let redacted = redacted.and_then(|value| value.get(name));
+                (member, redacted, is_secret || is_secret_name(name))
+            })),
+            _ => {}
+        }
+        if found.len() == SECRETS_MOST {
+            break;
+        }
+    }
+    found
+}
+
+fn has(bytes: &[u8], secret: &[u8]) -> bool {
+    // A value that is shorter cannot be told from ordinary text.
+    secret.len() >= LEAST_SECRET && bytes.windows(secret.len()).any(|part| part == secret)
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase().replace('-', "_");
+    SECRET_NAMES.iter().any(|secret| name.contains(secret)) || name.ends_with("apikey")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_declared_secret_or_called_so_is_found_wherever_it_is() {
+        let args = json!({
+            "env": {"GITHUB_TOKEN": "one", "PATH": "/bin", "MY_API_KEY": "two", "tokens": ["three"]},
+            "headers": [{"Authorization": "four", "Accept": "all"}],
+            "pin": "five",
+            "password": 6,
+        });
+        let redacted = json!({"env": {}, "headers": [{}], "pin": "[secret]"});
+        let found = secrets(&args, &redacted);
+        assert_eq!(found.len(), 5, "{found:?}");
+        let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+        assert_eq!(secrets(&json!({ "token": many }), &Value::Null).len(), SECRETS_MOST);
+    }
 }

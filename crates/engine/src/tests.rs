@@ -365,6 +365,36 @@ mod own {
         assert_eq!(inside.max(), Some(2));
     }
 
+    static ALONE: AtomicUsize = AtomicUsize::new(0);
+    static MOST_ALONE: AtomicUsize = AtomicUsize::new(0);
+
+    /// Never works, and counts who is there.
+    #[tool(name = "own.alone", version = "1.0.0", effects(read))]
+    fn alone(_: Nothing) -> Result<usize, ToolError> {
+        let inside = ALONE.fetch_add(1, Ordering::SeqCst) + 1;
+        MOST_ALONE.fetch_max(inside, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(5));
+        ALONE.fetch_sub(1, Ordering::SeqCst);
+        Err(ToolError::new("it never works", "so it is", "leave it"))
+    }
+
+    #[test]
+    fn a_second_try_is_one_of_the_calls_at_one_time_as_well() {
+        let world = World::new();
+        let mut described = AloneTool.tool().unwrap();
+        described.concurrency = Some(1.try_into().unwrap());
+        described.retry = Some(Retry { attempts: 3, wait: "1ms".parse().unwrap() });
+        world.engine.add(described, AloneTool).unwrap();
+        let request =
+            || Request::new("own.alone".parse().unwrap(), Arguments::Value(json!({}))).into();
+        let steps = (0..8).map(|_| request()).collect();
+        let Answer::Batch(replies) = world.engine.ask(&caller(), Ask::Batch(steps)) else {
+            panic!()
+        };
+        assert!(replies.iter().all(|reply| reply.status == Status::Failure), "{replies:?}");
+        assert_eq!(MOST_ALONE.load(Ordering::SeqCst), 1);
+    }
+
     /// Gives back what its schema forbids, or panics.
     #[tool(name = "own.broken", version = "1.0.0", effects(pure))]
     fn broken(input: Broken) -> Result<Value, ToolError> {

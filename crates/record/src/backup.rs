@@ -12,7 +12,7 @@ use rusqlite::backup::Backup;
 use crate::checkpoint::{Checkpoint, Key};
 use crate::db::{self, Access, OpenError, sync_directory};
 use crate::error::ReadError;
-use crate::hex::Hex;
+use crate::hex::random_name;
 use crate::owner::Alone;
 use crate::record::{DATABASE, Record};
 use crate::verify::{Fault, From, Standing, Verdict, last_checkpoint, verify};
@@ -88,17 +88,17 @@ pub fn restore(home: &Path, backup: &Path) -> Result<PathBuf, BackupError> {
     let alone = Alone::with(&home)?.ok_or(BackupError::InUse)?;
     is_intact(backup)?;
     is_ours(&home, backup)?;
-    let mark = Hex::<8>::random()?;
-    let (database, beside) = (home.join(DATABASE), home.join(format!("{DATABASE}.new-{mark}")));
+    let mark = random_name("old")?;
+    let (database, beside) = (home.join(DATABASE), home.join(random_name("hotcell.db.new")?));
     fs::copy(backup, &beside)?;
     fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     File::open(&beside)?.sync_all()?;
     // The log first: without it the database is only older, with a foreign one it would be damaged.
-    let kept = |name: &str| home.join(format!("{name}.old-{mark}"));
+    let kept = |name: &str| home.join(format!("{name}.{mark}"));
     let old = kept(DATABASE);
     for (name, to) in [
-        ("hotcell.db-wal", home.join(format!("{DATABASE}.old-{mark}-wal"))),
-        ("hotcell.db-shm", home.join(format!("{DATABASE}.old-{mark}-shm"))),
+        ("hotcell.db-wal", home.join(format!("{DATABASE}.{mark}-wal"))),
+        ("hotcell.db-shm", home.join(format!("{DATABASE}.{mark}-shm"))),
         ("anchor.log", kept("anchor.log")),
         (DATABASE, old.clone()),
     ] {

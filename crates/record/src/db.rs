@@ -3,14 +3,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::hex::Hex;
+use crate::hex::random_name;
 use crate::schema;
 
 /// Prepared statements that a connection keeps.
@@ -19,6 +20,11 @@ const STATEMENTS_KEPT: usize = 32;
 const WAL_PAGES: i64 = 2000;
 /// Write-ahead logs are cut to this after they were moved.
 const WAL_BYTES: i64 = 64 * 1024 * 1024;
+/// Pages that a process may leave in the write-ahead log when it closes: the next one to open reads all of
+/// them, which for so many takes less time than the syncs with which they are moved.
+const WAL_LEFT: i64 = 64;
+/// What stays of the file then. Writing over what is there is quicker to sync than a file that grows.
+const WAL_FILE_LEFT: u64 = 1024 * 1024;
 /// Before it, a reset of the write-ahead log could corrupt the database.
 const SQLITE_LEAST: i32 = 3_051_003;
 /// Was withdrawn.
@@ -150,12 +156,14 @@ pub(crate) fn connect(
     check_sqlite(path, rusqlite::version_number())?;
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
     let connection = open(path, access, busy).map_err(sql)?;
-    identify(path, &connection)?;
+    read_back(path, &connection)?;
+    let version = identify(path, &connection)?;
     if access == Access::Write {
-        set_up(&connection).map_err(sql)?;
-        schema::migrate(&connection, schema::STEPS).map_err(sql)?;
+        set_up(path, &connection)?;
+        if version < schema::VERSION {
+            schema::migrate(&connection, schema::STEPS).map_err(sql)?;
+        }
     }
-    read_back(path, &connection, access)?;
     Ok(connection)
 }
 
@@ -169,15 +177,98 @@ fn open(path: &Path, access: Access, busy: Duration) -> rusqlite::Result<Connect
     connection.busy_timeout(busy)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    // The last to close would move and remove the log, and the next to open make it anew: see `shorten_wal`.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(connection)
 }
 
+/// Moves what is in the write-ahead log into the database if it is much and nobody else is there, so that
+/// the next commit begins the log anew. No more is done when a process closes: the log is as much the
+/// record as the database is.
+pub(crate) fn shorten_wal(connection: &Connection, path: &Path, busy: Duration) {
+    let pages = "PRAGMA wal_checkpoint(NOOP)";
+    let pages = connection.query_row(pages, [], |row| row.get::<_, i64>(1));
+    if pages.is_ok_and(|pages| pages <= WAL_LEFT) {
+        return;
+    }
+    let length = wal(path).metadata().map_or(0, |found| found.len());
+    let how = if length > WAL_FILE_LEFT { "TRUNCATE" } else { "RESTART" };
+    let moved = connection.busy_timeout(Duration::ZERO).and_then(|()| {
+        connection.pragma_update_and_check(None, "wal_checkpoint", how, |_| Ok(()))?;
+        connection.busy_timeout(busy)
+    });
+    // Nothing is lost if it cannot be done: the next one who closes tries again.
+    moved.ok();
+}
+
+/// The write-ahead log of a database.
+pub(crate) fn wal(database: &Path) -> PathBuf {
+    let mut wal = database.as_os_str().to_owned();
+    wal.push("-wal");
+    wal.into()
+}
+
+/// How a connection that only looks keeps out of the way of others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Locked,
+    /// Not at all: for a database that cannot be locked and has no write-ahead log, with its length and
+    /// time when it was opened, since only these tell whether somebody wrote meanwhile.
+    Unlocked((u64, SystemTime)),
+}
+
+impl Look {
+    /// `None` where there is a log, without which the database is only older.
+    pub(crate) fn unlocked(path: &Path) -> Option<(u64, SystemTime)> {
+        if wal(path).metadata().is_ok_and(|log| log.len() > 0) {
+            return None;
+        }
+        let found = path.metadata().ok()?;
+        Some((found.len(), found.modified().ok()?))
+    }
+}
+
+/// A connection to any file, for a verifier. SQLite wants to write beside the database even to read it,
+/// unless it is told that nobody writes.
+pub(crate) fn connect_to_look(path: &Path, busy: Duration) -> rusqlite::Result<(Connection, Look)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(busy)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let cannot = [ErrorCode::ReadOnly, ErrorCode::CannotOpen, ErrorCode::PermissionDenied];
+    let tried = pragma::<i64>(&connection, "schema_version");
+    let code = tried.err().and_then(|error| error.sqlite_error_code());
+    match (code.is_some_and(|code| cannot.contains(&code)), Look::unlocked(path)) {
+        (true, Some(before)) => {
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            let connection = Connection::open_with_flags(immutable(path), flags)?;
+            Ok((connection, Look::Unlocked(before)))
+        }
+        _ => Ok((connection, Look::Locked)),
+    }
+}
+
+/// The name of a file that nobody writes.
+fn immutable(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut uri = "file:".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'_' | b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(byte));
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
 /// Before anything is written: is this ours, and not newer than we are?
-fn identify(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+fn identify(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
     let application: i64 = pragma(connection, "application_id").map_err(sql)?;
     if application != schema::APPLICATION_ID {
@@ -195,33 +286,40 @@ fn identify(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     if version < 1 {
         return Err(OpenError::damaged(path, &format!("its tables have version {version}")));
     }
-    Ok(())
+    Ok(version)
 }
 
-fn set_up(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.pragma_update_and_check(None, "wal_autocheckpoint", WAL_PAGES, |_| Ok(()))?;
-    connection.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(()))?;
-    Ok(())
-}
-
-fn read_back(path: &Path, connection: &Connection, access: Access) -> Result<(), OpenError> {
+/// Each answers with what holds now.
+fn set_up(path: &Path, connection: &Connection) -> Result<(), OpenError> {
     let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
-    let mut wanted = vec![
-        ("synchronous", 2),
-        ("foreign_keys", 1),
-        ("trusted_schema", 0),
-        ("cell_size_check", 1),
-        ("application_id", schema::APPLICATION_ID),
-    ];
-    if access == Access::Write {
-        wanted.push(("user_version", schema::VERSION));
-        let mode: String = pragma(connection, "journal_mode").map_err(sql)?;
-        if mode != "wal" {
-            return Err(not_taken(path, "journal_mode", &mode));
+    let mode = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+    let mode: String = mode.map_err(sql)?;
+    if mode != "wal" {
+        return Err(not_taken(path, "journal_mode", &mode));
+    }
+    for (name, value) in [("wal_autocheckpoint", WAL_PAGES), ("journal_size_limit", WAL_BYTES)] {
+        let found = connection.pragma_update_and_check(None, name, value, |row| row.get(0));
+        let found: i64 = found.map_err(sql)?;
+        if found != value {
+            return Err(not_taken(path, name, &found.to_string()));
         }
     }
-    for (name, value) in wanted {
+    Ok(())
+}
+
+fn read_back(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let sql = |error: rusqlite::Error| OpenError::sql(path, &error);
+    let configured = [
+        ("defensive", DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        ("trusted_schema", DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        ("foreign_keys", DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true),
+    ];
+    for (name, config, value) in configured {
+        if connection.db_config(config).map_err(sql)? != value {
+            return Err(not_taken(path, name, &(!value).to_string()));
+        }
+    }
+    for (name, value) in [("synchronous", 2), ("cell_size_check", 1)] {
         let found: i64 = pragma(connection, name).map_err(sql)?;
         if found != value {
             return Err(not_taken(path, name, &found.to_string()));
@@ -251,7 +349,7 @@ pub(crate) fn create(
     fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> Result<(), OpenError> {
     let io = |error: io::Error| OpenError::io(path, &error);
-    let beside = path.with_extension(format!("new-{}", Hex::<8>::random().map_err(io)?));
+    let beside = path.with_extension(random_name("new").map_err(io)?);
     let made = make(&beside, steps, fill).map_err(|error| OpenError::sql(path, &error));
     let linked = made.and_then(|()| match fs::hard_link(&beside, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io(error)),

@@ -41,6 +41,11 @@ impl<const N: usize> Hex<N> {
     }
 }
 
+/// A name that nobody else has, for a file that gets its own when it is complete.
+pub(crate) fn random_name(start: &str) -> std::io::Result<String> {
+    Ok(format!("{start}-{}", Hex::<8>::random()?))
+}
+
 impl Digest {
     pub fn of(bytes: &[u8]) -> Digest {
         Hex(Sha256::digest(bytes).into())

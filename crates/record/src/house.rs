@@ -1,10 +1,12 @@
 //! What is done beside the appends: late flushes and syncs, and checkpoints with their way to the sink.
 
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use rusqlite::Transaction;
 
 use crate::checkpoint;
 use crate::error::AppendError;
@@ -18,9 +20,38 @@ const MOST_SUNK: usize = 256;
 /// How long the housekeeper sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Ends when the record is closed.
-pub(crate) fn begin(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("record".into()).spawn(move || keep(&shared))
+/// A thread that begins with the first event: a process that only reads pays nothing for it.
+#[derive(Debug, Default)]
+pub(crate) struct House {
+    is_open: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Shared {
+    /// Before anything is written that must be looked after.
+    pub(crate) fn open_house(self: &Arc<Shared>) -> Result<(), AppendError> {
+        if self.house.is_open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut kept = self.house.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.house.is_open.load(Ordering::Acquire) {
+            let shared = Arc::clone(self);
+            let thread = thread::Builder::new().name("record".into());
+            *kept = Some(thread.spawn(move || keep(&shared))?);
+            self.house.is_open.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Waits until the housekeeper has done what it is doing.
+    pub(crate) fn close_house(&self) -> Result<(), AppendError> {
+        let is_idle = self.writer.end_house();
+        let thread = self.house.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match thread {
+            Some(thread) if !is_idle => thread.join().map_err(|_| AppendError::Panicked),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn keep(shared: &Shared) {
@@ -67,15 +98,51 @@ impl Shared {
         Ok(())
     }
 
-    /// The same when nothing else is written any more.
+    /// The same when nothing else is written any more: a clean end is signed. It cannot be part of the
+    /// last event's transaction, whose caller does not know that it is the last; but one sync serves
+    /// both, since the outcome of a call is committed without one.
     pub(crate) fn last_checkpoint(&self) -> Result<(), AppendError> {
-        self.writer.last(self.signing())?;
+        let is_signed = self.writer.desk().unsigned == 0 && self.is_signed()?;
+        let signed = if is_signed {
+            self.writer.sync_rest()
+        } else {
+            self.writer.last(self.signing(), Durability::Synced).map(drop)
+        };
+        if let Err(error) = signed {
+            // What was committed before is kept nevertheless.
+            self.writer.sync_rest()?;
+            return Err(error);
+        }
         if let Ok(waiting) = self.waiting_checkpoints()
             && let Some(last) = self.sink(&waiting).0
         {
-            self.writer.last(sunk(last))?;
+            // After what matters, since it may take the last space of a disk; before a commit, which
+            // begins the log anew. If that is lost, they are handed over once more.
+            self.writer.shorten_wal();
+            self.writer.last(sunk(last), Durability::Committed).ok();
         }
         Ok(())
+    }
+
+    /// Whether the last checkpoint speaks of the last event.
+    fn is_signed(&self) -> Result<bool, AppendError> {
+        let store = self.writer.store();
+        let store = store.as_ref().ok_or(AppendError::Closed)?;
+        let is_signed =
+            "SELECT coalesce((SELECT seq FROM checkpoint ORDER BY number DESC LIMIT 1), 0)
+            >= coalesce((SELECT max(seq) FROM event), 0)";
+        Ok(store.connection().query_row(is_signed, [], |row| row.get(0))?)
+    }
+
+    /// Takes back that the sink has what comes after this number. A sink that is not synced may have
+    /// lost it with the system's end.
+    pub(crate) fn unsink_after(&self, number: i64) -> Result<(), AppendError> {
+        let rows = move |tx: &Transaction<'_>| {
+            let unsunk = "UPDATE checkpoint SET is_sunk = 0 WHERE number > ?1";
+            tx.execute(unsunk, [number])?;
+            Ok(Vec::new())
+        };
+        self.writer.rows(Box::new(rows), Durability::Committed).map(drop)
     }
 
     /// Hands over what the sink does not have yet, in order. A sink that fails stops nothing: the gap is

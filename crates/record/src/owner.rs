@@ -74,12 +74,12 @@ pub(crate) fn is_alive(home: &Path, id: OwnerId) -> bool {
     }
 }
 
-/// Removes what dead processes left.
-pub(crate) fn sweep(home: &Path) -> io::Result<()> {
+/// Removes what dead processes left. Where nobody else is, that is one look at the directory.
+pub(crate) fn sweep(home: &Path, own: OwnerId) -> io::Result<()> {
     for entry in fs::read_dir(home.join(DIRECTORY))? {
         let name = entry?.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".lock")?.parse::<Hex<16>>().ok());
-        let Some(id) = id else { continue };
+        let Some(id) = id.filter(|&id| id != own) else { continue };
         let Ok(file) = File::open(lock_path(home, id)) else { continue };
         // Held while it goes, so that whoever made it just now sees that it is gone.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -121,7 +121,7 @@ mod tests {
         let gone = one.id();
         assert!(is_alive(home.path(), one.id()) && is_alive(home.path(), two.id()));
         assert!(!is_alive(home.path(), Hex::ZERO));
-        sweep(home.path()).unwrap();
+        sweep(home.path(), one.id()).unwrap();
         assert!(Alone::with(home.path()).unwrap().is_none());
         drop(one);
         assert!(!is_alive(home.path(), gone) && is_alive(home.path(), two.id()));
@@ -139,7 +139,7 @@ mod tests {
         let left = lock_path(home.path(), Hex([7; 16]));
         fs::write(&left, "").unwrap();
         assert!(!is_alive(home.path(), Hex([7; 16])));
-        sweep(home.path()).unwrap();
+        sweep(home.path(), Hex::ZERO).unwrap();
         assert!(!left.exists());
     }
 }

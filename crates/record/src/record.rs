@@ -4,21 +4,20 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use hotcell_types::{CallId, Caller, Door, Name, Status};
 use rusqlite::{Connection, Transaction};
 
-use crate::checkpoint::{Checkpoint, Key};
+use crate::checkpoint::Key;
 use crate::db::{self, Access, OpenError, OpenFault};
 use crate::encode;
 use crate::error::{AppendError, WriteError};
 use crate::event::{Draft, Event, Kind, genesis};
 use crate::hex::{EventId, Hex, HomeId, OwnerId};
-use crate::house;
+use crate::house::House;
 use crate::owner::{self, Owner};
 use crate::prepare::{Prepared, prepare};
 use crate::query::Readers;
@@ -27,7 +26,7 @@ use crate::row;
 use crate::schema;
 use crate::sink::Sink;
 use crate::store::{Receipt, Rows, Store};
-use crate::verify::{From, Standing, Verdict, last_checkpoint, verify_connection};
+use crate::verify::{Last, Start, Verdict, verify_start};
 use crate::writer::{Durability, Failing, Writer};
 
 /// The file in a home.
@@ -85,7 +84,7 @@ pub struct Record {
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
-    housekeeper: Mutex<Option<JoinHandle<()>>>,
+    is_closed: AtomicBool,
     /// Goes last.
     owner: Mutex<Option<Owner>>,
 }
@@ -102,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) redactor: Redactor,
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
+    pub(crate) house: House,
     /// A missed checkpoint was recorded, and none reached the sink since.
     pub(crate) is_missed: AtomicBool,
     start: Verdict,
@@ -123,53 +123,36 @@ impl Record {
         }
         let connection = db::connect(&database, Access::Write, options.busy)?;
         let key = Key::open(&home)?;
-        let id = home_id(&connection).map_err(|error| OpenError::sql(&database, &error))?;
-        check_key(&connection, &home, &key)?;
-        let anchor = options.sink.anchor(&home);
         let start =
-            verify_connection(&connection, &database, anchor.as_deref(), From::LastCheckpoint);
-        if let Some(fault) = start.fault.as_ref().filter(|_| start.standing == Standing::Broken) {
-            return Err(OpenError::damaged(&database, &fault.to_string()));
-        }
+            verify_start(&connection, &database, options.sink.anchor(&home).as_deref(), &key);
+        check_start(&database, &home, &key, &start)?;
         let sign_after = (options.checkpoint_events, options.checkpoint_time);
         let shared = Arc::new(Shared {
             writer: Writer::new(Store::new(connection, &database, options.busy), sign_after),
             readers: Readers::new(database.clone(), options.busy),
+            house: House::default(),
             owner: owner.id(),
             is_missed: AtomicBool::new(false),
+            id: start.home,
             home,
             database,
-            id,
             key,
             options,
             redactor,
-            start,
+            start: start.verdict,
         });
-        Record::begin_house(shared, owner)
-    }
-
-    fn begin_house(shared: Arc<Shared>, owner: Owner) -> Result<Record, OpenError> {
-        let failed = |error: AppendError| {
-            let fix = "free some space, or end whoever holds the database locked";
-            OpenError::new(OpenFault::Io, &shared.database, &error.to_string(), fix)
-        };
-        shared.recover().map_err(failed)?;
-        owner::sweep(&shared.home).map_err(|error| OpenError::io(&shared.home, &error))?;
-        let is_bare = last_checkpoint_of(&shared).map_err(failed)?.is_none();
-        if is_bare {
-            shared.checkpoint().map_err(failed)?;
-        } else {
-            shared.sink_pending();
+        if let Err(error) = shared.begin(start.last.as_ref(), start.anchored) {
+            shared.give_up();
+            return Err(cannot_begin(&shared, &error));
         }
-        let housekeeper = house::begin(Arc::clone(&shared));
-        let housekeeper = housekeeper.map_err(|error| OpenError::io(&shared.home, &error))?;
-        let (housekeeper, owner) = (Mutex::new(Some(housekeeper)), Mutex::new(Some(owner)));
-        Ok(Record { inner: Arc::new(Inner { shared, housekeeper, owner }) })
+        let (is_closed, owner) = (AtomicBool::new(false), Mutex::new(Some(owner)));
+        Ok(Record { inner: Arc::new(Inner { shared, is_closed, owner }) })
     }
 
     /// Records one event, and answers when it is as durable as that.
     pub fn append(&self, draft: Draft, durability: Durability) -> Result<Receipt, AppendError> {
         let prepared = self.shared().prepare_single(draft)?;
+        self.shared().open_house()?;
         self.shared().writer.event(prepared, durability, Failing::Drop)
     }
 
@@ -177,6 +160,7 @@ impl Record {
     /// written is tried again.
     pub fn append_later(&self, draft: Draft) -> Result<EventId, AppendError> {
         let prepared = self.shared().prepare_single(draft)?;
+        self.shared().open_house()?;
         self.shared().writer.later(prepared)
     }
 
@@ -184,6 +168,7 @@ impl Record {
     pub fn begin(&self, draft: Draft) -> Result<Intent, AppendError> {
         let (call, end) = end_of(&draft)?;
         let prepared = self.shared().prepare(Draft { kind: Kind::Intent, ..draft })?;
+        self.shared().open_house()?;
         let receipt = self.shared().writer.event(prepared, Durability::Synced, Failing::Drop)?;
         Ok(Intent { record: Some(self.clone()), receipt, call, end })
     }
@@ -233,6 +218,7 @@ impl Record {
 
     /// Signs the end of the chain now, and hands it to the sink.
     pub fn checkpoint(&self) -> Result<(), AppendError> {
+        self.shared().open_house()?;
         self.shared().checkpoint()
     }
 
@@ -276,16 +262,16 @@ impl Record {
 impl Inner {
     fn close(&self) -> Result<(), AppendError> {
         self.shared.writer.desk().refuse_leader()?;
-        let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(housekeeper) = housekeeper else { return Ok(()) };
-        self.shared.writer.end_house();
-        let is_ended = housekeeper.join().is_ok();
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let kept = self.shared.close_house();
         let written = self.shared.writer.close();
         let signed = self.shared.last_checkpoint();
         self.shared.readers.close();
         self.shared.writer.end();
         self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        written.and(signed).and(if is_ended { Ok(()) } else { Err(AppendError::Panicked) })
+        written.and(signed).and(kept)
     }
 }
 
@@ -297,6 +283,40 @@ impl Drop for Inner {
 }
 
 impl Shared {
+    /// Does what others left to do; mostly that is nothing.
+    fn begin(
+        self: &Arc<Shared>,
+        last: Option<&Last>,
+        anchored: Option<i64>,
+    ) -> Result<(), AppendError> {
+        self.recover()?;
+        owner::sweep(&self.home, self.owner)?;
+        self.catch_up(last, anchored)?;
+        let is_lazy = self.writer.desk().next_deadline().is_some();
+        if is_lazy { self.open_house() } else { Ok(()) }
+    }
+
+    /// Leaves everything as it is.
+    fn give_up(&self) {
+        self.close_house().ok();
+        self.writer.end();
+    }
+
+    /// Signs where nothing was signed yet, and hands over what the sink does not have.
+    fn catch_up(&self, last: Option<&Last>, anchored: Option<i64>) -> Result<(), AppendError> {
+        let Some(last) = last else { return self.checkpoint() };
+        let is_lost = last.is_sunk && anchored.is_some_and(|anchored| anchored < last.number);
+        if is_lost {
+            // If the anchor has none, the last one speaks for all.
+            let after = anchored.filter(|&anchored| anchored > 0).unwrap_or(last.number - 1);
+            self.unsink_after(after)?;
+        }
+        if is_lost || !last.is_sunk {
+            self.sink_pending();
+        }
+        Ok(())
+    }
+
     pub(crate) fn prepare(&self, draft: Draft) -> Result<Prepared, AppendError> {
         if draft.stated.is_some() && !draft.kind.is_of_rows() {
             return Err(AppendError::NoRow(draft.kind));
@@ -335,7 +355,7 @@ impl Shared {
     }
 
     fn write_rows<T, E>(
-        &self,
+        self: &Arc<Shared>,
         durability: Durability,
         prepare: impl FnOnce(Vec<Draft>) -> Result<Vec<Prepared>, AppendError> + Send + 'static,
         rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
@@ -344,6 +364,7 @@ impl Shared {
         T: Send + 'static,
         E: Send + 'static,
     {
+        self.open_house()?;
         let own = Arc::new(Mutex::new(None));
         let set = Arc::clone(&own);
         let rows: Rows = Box::new(move |tx| {
@@ -447,6 +468,11 @@ impl Shared {
     }
 }
 
+fn cannot_begin(shared: &Shared, error: &AppendError) -> OpenError {
+    let fix = "free some space, or end whoever holds the database locked";
+    OpenError::new(OpenFault::Io, &shared.database, &error.to_string(), fix)
+}
+
 fn cannot_own(home: &Path, error: &io::Error) -> OpenError {
     if error.kind() == io::ErrorKind::WouldBlock {
         let why = "a backup is being put in its place";
@@ -502,21 +528,19 @@ pub(crate) fn home_id(connection: &Connection) -> rusqlite::Result<HomeId> {
     connection.query_row(home, [], |row| row.get(0)).map(Hex)
 }
 
-/// The key that will sign the next checkpoint has signed the last.
-fn check_key(connection: &Connection, home: &Path, key: &Key) -> Result<(), OpenError> {
-    let path = home.join(DATABASE);
-    let line = last_checkpoint(connection).map_err(|error| OpenError::sql(&path, &error))?;
-    let last = line.and_then(|line| line.parse::<Checkpoint>().ok());
-    if last.is_none_or(|last| last.key == key.public()) {
+/// Nothing is wrong, and the key that will sign the next checkpoint has signed the last.
+fn check_start(database: &Path, home: &Path, key: &Key, start: &Start) -> Result<(), OpenError> {
+    if let Some(fault) = &start.verdict.fault {
+        return Err(OpenError::damaged(database, &fault.to_string()));
+    }
+    if let Some(why) = &start.unread {
+        let fix = "make it readable, or end whoever holds it locked";
+        return Err(OpenError::new(OpenFault::Io, database, why, fix));
+    }
+    if start.last.as_ref().is_none_or(|last| last.checkpoint.key == key.public()) {
         return Ok(());
     }
     let why = "another key signed the last checkpoint";
     let fix = "put the home's own key back";
     Err(OpenError::new(OpenFault::Key, &home.join("keys/record.key"), why, fix))
-}
-
-fn last_checkpoint_of(shared: &Shared) -> Result<Option<String>, AppendError> {
-    let store = shared.writer.store();
-    let store = store.as_ref().ok_or(AppendError::Closed)?;
-    Ok(last_checkpoint(store.connection())?)
 }

@@ -1,10 +1,11 @@
 //! Closes what dead processes left open: each intent once, however many processes do it at a time.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use hotcell_types::Status;
-use rusqlite::Transaction;
+use rusqlite::{Connection, Transaction};
 
 use crate::error::AppendError;
 use crate::event::{Draft, Event, Kind};
@@ -18,8 +19,12 @@ use crate::writer::Durability;
 const CHUNK: usize = 1000;
 
 impl Shared {
-    /// How many were closed.
+    /// How many were closed. Where none is left, nothing is locked and nothing written.
     pub(crate) fn recover(self: &Arc<Shared>) -> Result<u64, AppendError> {
+        if !self.is_any_left()? {
+            return Ok(0);
+        }
+        self.open_house()?;
         let mut closed = 0;
         loop {
             let shared = Arc::clone(self);
@@ -33,6 +38,13 @@ impl Shared {
                 return Ok(closed);
             }
         }
+    }
+
+    /// A first look. One that is left stays so; one that is left a moment later is the next one's.
+    fn is_any_left(&self) -> Result<bool, AppendError> {
+        let store = self.writer.store();
+        let store = store.as_ref().ok_or(AppendError::Closed)?;
+        Ok(!dead_owners(store.connection(), &self.home)?.is_empty())
     }
 
     fn end_of(&self, intent: &Event) -> Draft {
@@ -51,11 +63,8 @@ impl Shared {
 
 /// Intents whose process is gone. In a transaction that writes, so that none of them can end meanwhile.
 fn left(tx: &Transaction<'_>, home: &Path) -> Result<Vec<Event>, AppendError> {
-    let mut owners = tx.prepare("SELECT DISTINCT owner FROM unfinished")?;
-    let owners = owners.query_map([], |row| row.get(0).map(Hex))?;
-    let owners = owners.collect::<rusqlite::Result<Vec<OwnerId>>>()?;
     let mut left = Vec::new();
-    for dead in owners.into_iter().filter(|&owner| !owner::is_alive(home, owner)) {
+    for dead in dead_owners(tx, home)? {
         let of_dead = "SELECT seq FROM unfinished WHERE owner = ?1 ORDER BY seq LIMIT ?2";
         let mut of_dead = tx.prepare_cached(of_dead)?;
         let most = (CHUNK - left.len()) as i64;
@@ -67,4 +76,11 @@ fn left(tx: &Transaction<'_>, home: &Path) -> Result<Vec<Event>, AppendError> {
         }
     }
     Ok(left)
+}
+
+fn dead_owners(connection: &Connection, home: &Path) -> rusqlite::Result<Vec<OwnerId>> {
+    let mut owners = connection.prepare_cached("SELECT owner FROM unfinished")?;
+    let owners = owners.query_map([], |row| row.get(0).map(Hex))?;
+    let owners = owners.collect::<rusqlite::Result<BTreeSet<OwnerId>>>()?;
+    Ok(owners.into_iter().filter(|&owner| !owner::is_alive(home, owner)).collect())
 }

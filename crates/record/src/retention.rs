@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
 
-use crate::db::pragma;
+use crate::db::{pragma, wal};
 use crate::error::{AppendError, ReadError};
 use crate::event::Kind;
 use crate::record::Record;
@@ -87,6 +87,7 @@ impl Record {
             draft.reason = Some(format!("{contents} contents of {bytes} bytes were removed"));
             Ok(vec![shared.prepare(draft)?])
         };
+        self.shared().open_house()?;
         self.shared().writer.rows(Box::new(rows), Durability::Synced)?;
         Ok(*told.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -115,9 +116,7 @@ impl Record {
     /// Of the database and its write-ahead log, with what is free inside.
     pub fn size(&self) -> Size {
         let length = |path: &std::path::Path| path.metadata().map_or(0, |found| found.len());
-        let mut wal = self.database().as_os_str().to_owned();
-        wal.push("-wal");
-        let bytes = length(self.database()) + length(wal.as_ref());
+        let bytes = length(self.database()) + length(&wal(self.database()));
         let most = self.shared().options.most_bytes;
         let fill = match bytes.saturating_mul(100) {
             part if part >= most.saturating_mul(CRITICAL) => Fill::Critical,

@@ -12,6 +12,7 @@ use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
+use crate::db;
 use crate::encode;
 use crate::error::AppendError;
 use crate::event::Kind;
@@ -67,7 +68,7 @@ pub(crate) type Done = Result<Vec<Receipt>, AppendError>;
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
-    wal: PathBuf,
+    database: PathBuf,
     busy: Duration,
     /// Commits are not synced at present.
     is_lazy: bool,
@@ -96,9 +97,8 @@ impl From<rusqlite::Error> for Trouble {
 
 impl Store {
     pub(crate) fn new(connection: Connection, database: &Path, busy: Duration) -> Store {
-        let mut wal = database.as_os_str().to_owned();
-        wal.push("-wal");
-        Store { connection, wal: wal.into(), busy, is_lazy: false, buffer: Vec::new() }
+        let database = database.to_owned();
+        Store { connection, database, busy, is_lazy: false, buffer: Vec::new() }
     }
 
     /// What became of each entry, when all that went well is in the database; or why nothing is.
@@ -135,12 +135,17 @@ impl Store {
 
     /// The file whose contents must reach the disk for lazy commits to be safe. The locks of SQLite are
     /// on other files, so that it can be opened and closed.
-    pub(crate) fn wal(&self) -> &Path {
-        &self.wal
+    pub(crate) fn wal(&self) -> PathBuf {
+        db::wal(&self.database)
     }
 
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Before a commit.
+    pub(crate) fn shorten_wal(&self) {
+        db::shorten_wal(&self.connection, &self.database, self.busy);
     }
 }
 

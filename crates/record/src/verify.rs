@@ -4,25 +4,31 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use hotcell_types::CallId;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
-use crate::checkpoint::Checkpoint;
-use crate::db::pragma;
+use crate::checkpoint::{Checkpoint, Key};
+use crate::db::{self, Look, pragma};
 use crate::encode;
 use crate::event::{Event, Kind, Summary, genesis};
 use crate::hex::{Digest, Hex, HomeId};
 use crate::row::{self, BadColumn, COLUMNS};
 use crate::schema;
 use crate::sink::Anchor;
+use crate::store;
 
 /// Events that are read in one transaction.
 const CHUNK: usize = 1000;
 /// Most intents that are open at one place of the chain.
 const MOST_OPEN: usize = 1 << 20;
+/// Threads that check signatures, and how many each has to do at least.
+const MOST_THREADS: usize = 16;
+const LEAST_EACH: usize = 32;
 /// How long a lock is waited for.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -68,6 +74,8 @@ pub struct Verdict {
     pub covered: u64,
     /// Checkpoints of the database that the anchor does not have yet.
     pub pending: u64,
+    /// Signatures that were checked.
+    pub signatures: u64,
     pub checked: Vec<String>,
     /// What would have to be there for `Sound`.
     pub missing: Vec<String>,
@@ -105,15 +113,16 @@ impl fmt::Display for Verdict {
 
 /// Verifies a database file, against the checkpoints in another file if there is one.
 pub fn verify(database: &Path, anchor: Option<&Path>, from: From) -> Verdict {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(database, flags)
-        .and_then(|connection| connection.busy_timeout(BUSY).map(|()| connection));
-    match opened {
-        Ok(connection) => verify_connection(&connection, database, anchor, from),
-        Err(error) => {
-            let mut verifier = Verifier::new();
-            verifier.verdict.missing.push(format!("the database: {error}"));
-            verifier.end(None)
+    let unread = |what: String| Verifier::new().end(Some(Stop::Missing(what)));
+    match db::connect_to_look(database, BUSY) {
+        Err(error) => unread(format!("the database: {error}")),
+        Ok((connection, Look::Locked)) => verify_connection(&connection, database, anchor, from),
+        Ok((connection, Look::Unlocked(before))) => {
+            let verdict = verify_connection(&connection, database, anchor, from);
+            if Look::unlocked(database) == Some(before) {
+                return verdict;
+            }
+            unread("the database: it was written meanwhile, and cannot be locked".to_owned())
         }
     }
 }
@@ -125,8 +134,48 @@ pub(crate) fn verify_connection(
     from: From,
 ) -> Verdict {
     let mut verifier = Verifier::new();
-    let stopped = verifier.run(connection, database, anchor, from).err();
-    verifier.end(stopped)
+    let stopped = match from {
+        From::Start => verifier.all(connection, database, anchor),
+        From::LastCheckpoint => verifier.rest(connection, database, anchor, None),
+    };
+    verifier.end(stopped.err())
+}
+
+/// What a process that begins to use a record learns by verifying its end.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) verdict: Verdict,
+    /// Why there is no more to say.
+    pub(crate) unread: Option<String>,
+    pub(crate) home: HomeId,
+    pub(crate) last: Option<Last>,
+    /// The last checkpoint that the anchor has, if it could be read: 0 if it has none.
+    pub(crate) anchored: Option<i64>,
+}
+
+/// The last checkpoint of the database.
+#[derive(Debug)]
+pub(crate) struct Last {
+    pub(crate) number: i64,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) is_sunk: bool,
+}
+
+/// With the key that should have signed it.
+pub(crate) fn verify_start(
+    connection: &Connection,
+    database: &Path,
+    anchor: Option<&Path>,
+    key: &Key,
+) -> Start {
+    let mut verifier = Verifier::new();
+    let stopped = verifier.rest(connection, database, anchor, Some(key)).err();
+    let unread = match &stopped {
+        Some(Stop::Missing(what)) => Some(what.clone()),
+        _ => None,
+    };
+    let (home, last, anchored) = (verifier.home, verifier.signed.take(), verifier.anchored);
+    Start { verdict: verifier.end(stopped), unread, home, last, anchored }
 }
 
 /// Why verification does not go on.
@@ -136,9 +185,25 @@ enum Stop {
     Missing(String),
 }
 
+/// What cannot be read is no proof that it was changed.
 impl std::convert::From<rusqlite::Error> for Stop {
     fn from(error: rusqlite::Error) -> Stop {
-        fault(None, "database", &error.to_string())
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::ReadOnly
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::DiskFull
+                | ErrorCode::OutOfMemory
+                | ErrorCode::AuthorizationForStatementDenied
+                | ErrorCode::OperationInterrupted,
+            ) => Stop::Missing(format!("the database: {error}")),
+            _ => fault(None, "database", &error.to_string()),
+        }
     }
 }
 
@@ -148,6 +213,9 @@ fn fault(seq: Option<u64>, what: &str, why: &str) -> Stop {
 
 struct Verifier {
     verdict: Verdict,
+    home: HomeId,
+    signed: Option<Last>,
+    anchored: Option<i64>,
     /// Intents that have not ended so far.
     open: HashMap<CallId, u64>,
     /// The number and hash that the next event follows.
@@ -168,12 +236,16 @@ impl Verifier {
             head: None,
             covered: 0,
             pending: 0,
+            signatures: 0,
             checked: Vec::new(),
             missing: Vec::new(),
             cannot: Vec::new(),
         };
         Verifier {
             verdict,
+            home: HomeId::ZERO,
+            signed: None,
+            anchored: None,
             open: HashMap::new(),
             last: (0, Digest::ZERO),
             start: 0,
@@ -197,71 +269,88 @@ impl Verifier {
         self.verdict
     }
 
-    fn run(
+    /// From the first event on.
+    fn all(
         &mut self,
         connection: &Connection,
         database: &Path,
         anchor: Option<&Path>,
-        from: From,
     ) -> Result<(), Stop> {
-        let home = identify(connection, from)?;
+        self.identify(connection)?;
+        check_structure(connection)?;
         // What is outside is looked at before the chain: it may only grow after.
-        let outside = anchor.map(|path| match from {
-            From::Start => Anchor::open(path),
-            From::LastCheckpoint => Anchor::open_end(path),
-        });
+        let outside = anchor.map(Anchor::open);
         let signed = count_checkpoints(connection)?;
-        self.last = (0, genesis(home));
-        if from == From::LastCheckpoint {
-            self.skip(connection, home)?;
+        loop {
+            let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+            if self.chunk(&tx, From::Start)? < CHUNK {
+                self.end_of_chain()?;
+                self.unfinished(&tx)?;
+                self.contents(&tx)?;
+                break;
+            }
         }
-        self.chain(connection, from)?;
-        self.checkpoints(connection, home, signed)?;
-        self.outside(connection, home, outside, signed)?;
+        self.checkpoints(connection, signed)?;
+        self.outside(connection, outside, signed)?;
         self.explain(database, anchor);
         Ok(())
     }
 
-    /// Begins at the last checkpoint.
-    fn skip(&mut self, connection: &Connection, home: HomeId) -> Result<(), Stop> {
-        let Some(line) = last_checkpoint(connection)? else { return Ok(()) };
-        let checkpoint = read_checkpoint(&line, home)?;
-        let event = event_at(connection, checkpoint.seq)?;
-        let Some(event) = event else {
-            return Err(cut(checkpoint.seq));
-        };
-        let event = event.map_err(|bad| bad_column(checkpoint.seq, &bad))?;
-        self.hashes(&event)?;
-        if event.hash != checkpoint.hash {
-            return Err(rewritten(checkpoint.seq));
-        }
-        self.last = (event.seq, event.hash);
-        self.start = event.seq;
-        self.miss(&format!(
-            "a look at events 1 to {}: a checkpoint was taken at its word",
-            event.seq
-        ))
+    /// From the last checkpoint on. Reads no more than came after it, and the end of the anchor: what it
+    /// costs does not depend on how old the record is.
+    fn rest(
+        &mut self,
+        connection: &Connection,
+        database: &Path,
+        anchor: Option<&Path>,
+        key: Option<&Key>,
+    ) -> Result<(), Stop> {
+        self.identify(connection)?;
+        let outside = anchor.map(|path| Anchor::open_end(path, self.home));
+        let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        let is_end = self.skip(&tx, key)?;
+        while !is_end && self.chunk(&tx, From::LastCheckpoint)? == CHUNK {}
+        self.end_of_chain()?;
+        self.outside_end(&tx, outside)?;
+        self.explain(database, anchor);
+        Ok(())
     }
 
-    fn chain(&mut self, connection: &Connection, from: From) -> Result<(), Stop> {
-        loop {
-            let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
-            let read = self.chunk(&tx, from)?;
-            if read == CHUNK {
-                continue;
-            }
-            if self.last.0 == 0 {
-                return Err(fault(
-                    None,
-                    "count",
-                    "there is no event, and the first is made with the home",
-                ));
-            }
-            if from == From::Start {
-                self.unfinished(&tx)?;
-                self.contents(&tx)?;
-            }
-            break;
+    fn identify(&mut self, connection: &Connection) -> Result<(), Stop> {
+        self.home = identify(connection)?;
+        self.last = (0, genesis(self.home));
+        Ok(())
+    }
+
+    /// Begins at the last checkpoint. Whether that is also the end, as it is where the last process
+    /// ended well.
+    fn skip(&mut self, connection: &Connection, key: Option<&Key>) -> Result<bool, Stop> {
+        let Some((number, seq, line, is_sunk)) = last_row(connection)? else {
+            self.miss("checkpoints: the database has none")?;
+            return Ok(false);
+        };
+        let checkpoint = read_checkpoint(&line, self.home)?;
+        self.verdict.signatures += 1;
+        let is_ours = key.is_some_and(|key| checkpoint.is_signed_by(key));
+        is_signed(&checkpoint, is_ours || checkpoint.is_signed())?;
+        is_listed(&checkpoint, seq)?;
+        let head = store::head(connection)?;
+        self.start = checkpoint.seq;
+        self.last = (checkpoint.seq, checkpoint.hash);
+        if head != self.last {
+            agrees(connection, &checkpoint, head.0)?;
+        }
+        self.signed = Some(Last { number, checkpoint, is_sunk });
+        self.verdict.checked.push("the last checkpoint in the database".to_owned());
+        let seq = self.start;
+        self.miss(&format!("a look at events 1 to {seq}: a checkpoint was taken at its word"))?;
+        Ok(head == self.last)
+    }
+
+    fn end_of_chain(&mut self) -> Result<(), Stop> {
+        if self.last.0 == 0 {
+            let why = "there is no event, and the first is made with the home";
+            return Err(fault(None, "count", why));
         }
         self.verdict.head = Some(self.last);
         self.verdict.checked.push(match self.start {
@@ -399,51 +488,43 @@ impl Verifier {
     }
 
     /// Those in the database: each signed, each after the one before, each true.
-    fn checkpoints(
-        &mut self,
-        connection: &Connection,
-        home: HomeId,
-        signed: i64,
-    ) -> Result<(), Stop> {
+    fn checkpoints(&mut self, connection: &Connection, signed: i64) -> Result<(), Stop> {
         if signed == 0 {
-            self.verdict.missing.push("checkpoints: the database has none".to_owned());
-            return Ok(());
+            return self.miss("checkpoints: the database has none");
         }
-        // From the start, also what is numbered below the first; otherwise the last one only.
-        let (after, mut prev, mut number) = match self.start {
-            0 => (i64::MIN, Some(genesis(home)), 0),
-            _ => (signed - 1, None, signed - 1),
-        };
+        // Also what is numbered below the first.
+        let (mut after, mut number, mut prev) = (i64::MIN, 0, genesis(self.home));
         let mut key = None;
-        let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2
-            ORDER BY number";
-        let mut next = connection.prepare(next)?;
-        let mut rows = next.query((after, signed))?;
-        let mut read = 0;
-        while let Some(row) = rows.next()? {
-            let found: i64 = row.get(0)?;
-            let line: String = row.get(2)?;
-            let checkpoint = read_checkpoint(&line, home)?;
-            number += 1;
-            let seq = checkpoint.seq;
-            if u64::try_from(row.get::<_, i64>(1)?) != Ok(seq) {
-                return Err(fault(Some(seq), "checkpoint", "it is listed for another event"));
+        loop {
+            let rows = checkpoint_rows(connection, after, signed)?;
+            let read: Result<Vec<_>, Stop> =
+                rows.iter().map(|(_, _, line)| read_checkpoint(line, self.home)).collect();
+            let read = read?;
+            let signatures = check_signatures(&read);
+            for (((found, seq, _), checkpoint), is_right) in rows.iter().zip(&read).zip(signatures)
+            {
+                self.verdict.signatures += 1;
+                is_signed(checkpoint, is_right)?;
+                is_listed(checkpoint, *seq)?;
+                number += 1;
+                let wrong = |why| Err(fault(Some(checkpoint.seq), "checkpoint", why));
+                if *found != number || checkpoint.prev != prev {
+                    return wrong("it does not follow the one before it");
+                }
+                if key.is_some_and(|key| key != checkpoint.key) {
+                    return wrong("another key signed it");
+                }
+                agrees(connection, checkpoint, self.last.0)?;
+                (after, prev, key) = (*found, checkpoint.digest(), Some(checkpoint.key));
             }
-            if found != number || prev.is_some_and(|prev| prev != checkpoint.prev) {
-                return Err(fault(Some(seq), "checkpoint", "it does not follow the one before it"));
+            if rows.len() < CHUNK {
+                break;
             }
-            if key.is_some_and(|key| key != checkpoint.key) {
-                return Err(fault(Some(seq), "checkpoint", "another key signed it"));
-            }
-            agrees(connection, &checkpoint, self.last.0)?;
-            prev = Some(checkpoint.digest());
-            key = Some(checkpoint.key);
-            read += 1;
         }
         if number != signed {
             return Err(fault(None, "checkpoint", "some of them are missing"));
         }
-        self.verdict.checked.push(format!("{read} checkpoints in the database"));
+        self.verdict.checked.push(format!("{number} checkpoints in the database"));
         Ok(())
     }
 
@@ -451,7 +532,6 @@ impl Verifier {
     fn outside(
         &mut self,
         connection: &Connection,
-        home: HomeId,
         anchor: Option<io::Result<Anchor>>,
         signed: i64,
     ) -> Result<(), Stop> {
@@ -462,17 +542,15 @@ impl Verifier {
         };
         let key = last_checkpoint(connection)?.and_then(|line| line.parse::<Checkpoint>().ok());
         let key = key.map(|checkpoint| checkpoint.key);
-        let (mut ours, mut others, mut unreadable, mut sunk) = (0, 0, 0, 0);
+        let (mut ours, mut others, mut unreadable) = (0, 0, 0);
         let unread = |error: io::Error| Stop::Missing(format!("the anchor: {error}"));
         while let Some(line) = anchor.next().map_err(unread)? {
             match line {
                 None => unreadable += 1,
-                Some(checkpoint) if checkpoint.home != home => others += 1,
+                Some(checkpoint) if checkpoint.home != self.home => others += 1,
                 Some(checkpoint) => {
-                    let number = self.anchored(connection, &checkpoint, key, signed)?;
+                    self.anchored(connection, &checkpoint, key, signed)?;
                     ours += 1;
-                    sunk = sunk.max(number);
-                    self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
                 }
             }
         }
@@ -481,36 +559,84 @@ impl Verifier {
             (0, 0) => told,
             _ => format!("{told}; {others} are of other homes, {unreadable} cannot be read"),
         });
-        if ours == 0 {
+        self.pending(signed)
+    }
+
+    /// The last ones outside it.
+    fn outside_end(
+        &mut self,
+        connection: &Connection,
+        anchor: Option<io::Result<Vec<String>>>,
+    ) -> Result<(), Stop> {
+        let lines = match anchor {
+            None => return self.miss("an anchor: nothing outside the database was compared"),
+            Some(Err(error)) => {
+                self.anchored = (error.kind() == io::ErrorKind::NotFound).then_some(0);
+                return self.miss(&format!("the anchor: {error}"));
+            }
+            Some(Ok(lines)) => lines,
+        };
+        let signed = self.signed.as_ref();
+        let (key, signed, last) = match signed {
+            Some(last) => (Some(last.checkpoint.key), last.number, last.checkpoint.to_string()),
+            None => (None, 0, String::new()),
+        };
+        if lines.contains(&last) {
+            self.anchored = Some(signed);
+            self.verdict.covered = self.start;
+        }
+        // What the last checkpoint covers is taken at its word, unless the anchor is behind it.
+        let (is_behind, start) = (self.anchored.is_none(), self.start);
+        let is_covered = |line: &&String| seq_of(line).is_some_and(|seq| seq < start);
+        let rest = lines.iter().filter(|line| **line != last && (is_behind || !is_covered(line)));
+        for checkpoint in rest.filter_map(|line| line.parse().ok()) {
+            self.anchored(connection, &checkpoint, key, signed)?;
+        }
+        self.verdict.checked.push(format!("the last {} checkpoints in the anchor", lines.len()));
+        self.pending(signed)
+    }
+
+    /// After all that the anchor has.
+    fn pending(&mut self, signed: i64) -> Result<(), Stop> {
+        let sunk = *self.anchored.get_or_insert(0);
+        if sunk == 0 {
             return self.miss("the anchor: it has no checkpoint of this home");
         }
         self.verdict.pending = signed.saturating_sub(sunk).unsigned_abs();
         Ok(())
     }
 
-    /// The number that a checkpoint of the anchor has in the database.
+    /// A checkpoint of the anchor. One that the database has as well is what was checked there, letter
+    /// by letter, or taken at its word; only for another one the signature says who is wrong.
     fn anchored(
-        &self,
+        &mut self,
         connection: &Connection,
         checkpoint: &Checkpoint,
         key: Option<Hex<32>>,
         signed: i64,
-    ) -> Result<i64, Stop> {
-        let wrong = |why| fault(Some(checkpoint.seq), "anchor", why);
-        if !checkpoint.is_signed() {
-            return Err(wrong("a checkpoint has a wrong signature"));
-        }
-        if key.is_some_and(|key| key != checkpoint.key) {
-            return Err(wrong("another key signed the checkpoints of the database"));
-        }
-        agrees(connection, checkpoint, self.last.0)?;
-        let known = "SELECT number FROM checkpoint WHERE seq = ?1 AND line = ?2";
-        let row = (checkpoint.seq as i64, checkpoint.to_string());
-        let known = match signed {
+    ) -> Result<(), Stop> {
+        let known = "SELECT number FROM checkpoint
+            WHERE seq = ?1 AND line = ?2 AND number BETWEEN 1 AND ?3";
+        let row = (checkpoint.seq as i64, checkpoint.to_string(), signed);
+        let known: Option<i64> = match signed {
             0 => None,
             _ => connection.prepare_cached(known)?.query_row(row, |row| row.get(0)).optional()?,
         };
-        known.ok_or_else(|| wrong("the database does not have this checkpoint"))
+        if let Some(number) = known {
+            self.anchored = self.anchored.max(Some(number));
+            self.verdict.covered = self.verdict.covered.max(checkpoint.seq);
+            return Ok(());
+        }
+        let wrong = |why| Err(fault(Some(checkpoint.seq), "anchor", why));
+        self.verdict.signatures += 1;
+        if !checkpoint.is_signed() {
+            return wrong("a checkpoint has a wrong signature");
+        }
+        if key.is_some_and(|key| key != checkpoint.key) {
+            return wrong("another key signed the checkpoints of the database");
+        }
+        agrees(connection, checkpoint, self.last.0)?;
+        wrong("the database does not have this checkpoint")
     }
 
     fn miss(&mut self, what: &str) -> Result<(), Stop> {
@@ -560,7 +686,7 @@ impl Summary {
 }
 
 /// The home's id, if this is a record whose tables are known.
-fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
+fn identify(connection: &Connection) -> Result<HomeId, Stop> {
     let application: i64 = pragma(connection, "application_id")?;
     if application != schema::APPLICATION_ID {
         return Err(fault(None, "application_id", "another program made this database"));
@@ -569,17 +695,8 @@ fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
     if !(1..=schema::VERSION).contains(&version) {
         return Err(Stop::Missing(format!("knowledge of tables of version {version}")));
     }
-    if from == From::Start {
-        let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
-        let found = connection.query_row("PRAGMA integrity_check(1)", [], check)?;
-        if found != "ok" {
-            return Err(fault(None, "database", &found));
-        }
-    }
-    let meta = |name: &str| {
-        let value = "SELECT value FROM meta WHERE name = ?1";
-        connection.query_row(value, [name], |row| row.get::<_, Vec<u8>>(0)).optional()
-    };
+    let mut meta = connection.prepare("SELECT value FROM meta WHERE name = ?1")?;
+    let mut meta = |name: &str| meta.query_row([name], |row| row.get::<_, Vec<u8>>(0)).optional();
     let home: Option<HomeId> = meta("home")?.as_deref().and_then(Hex::from_slice);
     let home =
         home.ok_or_else(|| fault(None, "home", "the database does not say which home it is of"))?;
@@ -589,33 +706,89 @@ fn identify(connection: &Connection, from: From) -> Result<HomeId, Stop> {
     Ok(home)
 }
 
+fn check_structure(connection: &Connection) -> Result<(), Stop> {
+    let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+    match connection.query_row("PRAGMA integrity_check(1)", [], check)?.as_str() {
+        "ok" => Ok(()),
+        found => Err(fault(None, "database", found)),
+    }
+}
+
 /// 0 also where there is no table for them yet.
 fn count_checkpoints(connection: &Connection) -> rusqlite::Result<i64> {
-    if pragma::<i64>(connection, "user_version")? < 2 {
-        return Ok(0);
-    }
-    connection.query_row("SELECT coalesce(max(number), 0) FROM checkpoint", [], |row| row.get(0))
+    Ok(last_row(connection)?.map_or(0, |(number, ..)| number.max(0)))
 }
 
 pub(crate) fn last_checkpoint(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    if count_checkpoints(connection)? == 0 {
+    Ok(last_row(connection)?.map(|(_, _, line, _)| line))
+}
+
+/// Number, event, line, and whether the sink has it.
+type Row = (i64, i64, String, bool);
+
+fn last_row(connection: &Connection) -> rusqlite::Result<Option<Row>> {
+    if pragma::<i64>(connection, "user_version")? < 2 {
         return Ok(None);
     }
-    let last = "SELECT line FROM checkpoint ORDER BY number DESC LIMIT 1";
-    connection.query_row(last, [], |row| row.get(0)).optional()
+    let last = "SELECT number, seq, line, is_sunk FROM checkpoint ORDER BY number DESC LIMIT 1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    connection.prepare_cached(last)?.query_row([], read).optional()
+}
+
+fn checkpoint_rows(
+    connection: &Connection,
+    after: i64,
+    last: i64,
+) -> rusqlite::Result<Vec<(i64, i64, String)>> {
+    let next = "SELECT number, seq, line FROM checkpoint WHERE number > ?1 AND number <= ?2
+        ORDER BY number LIMIT ?3";
+    let mut next = connection.prepare_cached(next)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    next.query_map((after, last, CHUNK as i64), read)?.collect()
 }
 
 fn read_checkpoint(line: &str, home: HomeId) -> Result<Checkpoint, Stop> {
     let wrong = |seq, why| fault(seq, "checkpoint", why);
     let checkpoint: Checkpoint =
         line.parse().map_err(|_| wrong(None, "a line of the database is not one"))?;
-    if !checkpoint.is_signed() {
-        return Err(wrong(Some(checkpoint.seq), "its signature is wrong"));
-    }
     if checkpoint.home != home {
         return Err(wrong(Some(checkpoint.seq), "it is of another home"));
     }
     Ok(checkpoint)
+}
+
+fn is_signed(checkpoint: &Checkpoint, is_right: bool) -> Result<(), Stop> {
+    if is_right {
+        return Ok(());
+    }
+    Err(fault(Some(checkpoint.seq), "checkpoint", "its signature is wrong"))
+}
+
+fn is_listed(checkpoint: &Checkpoint, seq: i64) -> Result<(), Stop> {
+    let wrong = |why| Err(fault(Some(checkpoint.seq), "checkpoint", why));
+    if u64::try_from(seq) != Ok(checkpoint.seq) {
+        return wrong("it is listed for another event");
+    }
+    if checkpoint.count != checkpoint.seq {
+        return wrong("it counts other events than there are");
+    }
+    Ok(())
+}
+
+/// Each by itself and strictly, as a batch is not; by as many threads as there are processors.
+fn check_signatures(checkpoints: &[Checkpoint]) -> Vec<bool> {
+    let check = |part: &[Checkpoint]| part.iter().map(Checkpoint::is_signed).collect::<Vec<_>>();
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let each = checkpoints.len().div_ceil(threads).max(LEAST_EACH);
+    thread::scope(|scope| {
+        let begin = |part| thread::Builder::new().spawn_scoped(scope, move || check(part)).ok();
+        let parts: Vec<_> = checkpoints.chunks(each).collect();
+        // The first part is this thread's, and each for which there is no other.
+        let others: Vec<_> = parts.iter().skip(1).map(|part| begin(part)).collect();
+        let done = |other: Option<ScopedJoinHandle<'_, _>>| other.and_then(|it| it.join().ok());
+        let all = parts.iter().zip([None].into_iter().chain(others));
+        all.flat_map(|(part, other)| done(other).unwrap_or_else(|| check(part))).collect()
+    })
 }
 
 /// Whether the chain has what a checkpoint says.
@@ -647,10 +820,7 @@ fn bad_column(seq: u64, BadColumn(column): &BadColumn) -> Stop {
     fault(Some(seq), column, "it has nothing in it that hotcell writes")
 }
 
-fn event_at(
-    connection: &Connection,
-    seq: u64,
-) -> rusqlite::Result<Option<Result<Event, BadColumn>>> {
-    let one = format!("SELECT {COLUMNS} FROM event WHERE seq = ?1");
-    connection.prepare_cached(&one)?.query_row([seq as i64], |row| Ok(row::read(row))).optional()
+/// Without a look at the rest of the line.
+fn seq_of(line: &str) -> Option<u64> {
+    line.split(' ').find_map(|word| word.strip_prefix("seq=")?.parse().ok())
 }

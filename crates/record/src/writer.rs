@@ -23,6 +23,8 @@ pub const LAZY_MOST: Duration = Duration::from_millis(500);
 
 /// How long a turn waits for those of the last one.
 const GATHER_MOST: Duration = Duration::from_micros(100);
+/// How long somebody waits for room.
+const ROOM_MOST: Duration = Duration::from_secs(5);
 /// How often a record that is closed looks whether the last turn is over.
 const CLOSE_STEP: Duration = Duration::from_millis(1);
 
@@ -44,6 +46,8 @@ pub(crate) struct Writer {
     pub(crate) bell: Condvar,
     /// Rung when there are new events.
     pub(crate) news: Condvar,
+    /// Rung when a turn is over, for those who wait for room.
+    room: Condvar,
 }
 
 /// What waits, and until when it may.
@@ -119,8 +123,8 @@ impl Writer {
             unsigned_since: None,
             followers: 0,
         };
-        let (bell, news) = (Condvar::new(), Condvar::new());
-        Writer { desk: Mutex::new(desk), store: Mutex::new(Some(store)), bell, news }
+        let [bell, news, room] = [const { Condvar::new() }; 3];
+        Writer { desk: Mutex::new(desk), store: Mutex::new(Some(store)), bell, news, room }
     }
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -145,11 +149,7 @@ impl Writer {
     fn submit(&self, work: Work, wants: Durability, is_kept: bool) -> Done {
         let reply = Reply { wants, done: OnceLock::new(), waiter: thread::current() };
         let reply = Arc::new(reply);
-        let mut desk = self.desk();
-        if desk.is_full() && !desk.is_led() && !desk.is_closed {
-            self.lead(desk);
-            desk = self.desk();
-        }
+        let mut desk = self.desk_with_room();
         desk.admit(Entry { work, reply: Some(Arc::clone(&reply)), is_kept })?;
         drop(desk);
         loop {
@@ -170,7 +170,7 @@ impl Writer {
     /// Takes an event that nobody waits for.
     pub(crate) fn later(&self, prepared: Prepared) -> Result<EventId, AppendError> {
         let id = prepared.event.id;
-        let mut desk = self.desk();
+        let mut desk = self.desk_with_room();
         let work = Work::Event(Box::new(prepared));
         desk.admit(Entry { work, reply: None, is_kept: true })?;
         desk.buffered += 1;
@@ -181,6 +181,30 @@ impl Writer {
         }
         self.ring(&desk);
         Ok(id)
+    }
+
+    /// Who comes to a full desk makes room, or waits until somebody has. It is still full only if nothing
+    /// can be written, and for whoever commits, who cannot wait for itself.
+    fn desk_with_room(&self) -> MutexGuard<'_, Desk> {
+        let deadline = Instant::now() + ROOM_MOST;
+        let mut desk = self.desk();
+        while desk.is_full() && !desk.is_closed && desk.refuse_leader().is_ok() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if desk.is_led() {
+                desk = self.room.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let commits = desk.commits;
+            self.lead(desk);
+            desk = self.desk();
+            if desk.commits == commits {
+                break;
+            }
+        }
+        desk
     }
 
     /// Commits everything that waits.
@@ -199,6 +223,7 @@ impl Writer {
         }
         desk.settle(led);
         self.ring(&desk);
+        self.room.notify_all();
         let next = desk.waiting.iter().find_map(|entry| entry.reply.clone());
         drop(desk);
         // The next turn begins while those of this one are woken.
@@ -257,21 +282,25 @@ impl Writer {
     }
 
     fn sync_now(&self) -> std::io::Result<()> {
-        let wal = self.store().as_ref().map(|store| store.wal().to_owned());
+        let wal = self.store().as_ref().map(Store::wal);
         wal.map_or(Ok(()), |wal| sync(&wal))
     }
 
-    /// Tells the housekeeper to go, when it has done what it is doing.
-    pub(crate) fn end_house(&self) {
-        self.desk().is_ending = true;
+    /// Tells the housekeeper to go, when it has done what it is doing. Whether it is doing nothing: it
+    /// need not be waited for, since it wakes up only to go.
+    pub(crate) fn end_house(&self) -> bool {
+        let mut desk = self.desk();
+        desk.is_ending = true;
         self.bell.notify_all();
+        desk.wakes_at.is_some()
     }
 
-    /// Takes no more, and writes and syncs what waits.
+    /// Takes no more, and writes what waits.
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let mut desk = self.desk();
         desk.is_closed = true;
         self.news.notify_all();
+        self.room.notify_all();
         while desk.is_led() {
             let waited = self.bell.wait_timeout(desk, CLOSE_STEP);
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -280,18 +309,31 @@ impl Writer {
             self.lead(desk);
             desk = self.desk();
         }
-        let is_left = !desk.waiting.is_empty();
-        drop(desk);
-        self.sync_now()?;
-        if is_left { Err(AppendError::Failed("buffered events were lost".into())) } else { Ok(()) }
+        if !desk.waiting.is_empty() {
+            Err(AppendError::Failed("buffered events were lost".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn shorten_wal(&self) {
+        if let Some(store) = self.store().as_ref() {
+            store.shorten_wal();
+        }
     }
 
     /// Commits by itself, beside the desk: for what is written when the desk is closed already.
-    pub(crate) fn last(&self, rows: Rows) -> Done {
+    pub(crate) fn last(&self, rows: Rows, durability: Durability) -> Done {
         let mut store = self.store();
         let store = store.as_mut().ok_or(AppendError::Closed)?;
         let mut batch = [Work::Rows(Some(rows))];
-        store.commit(&mut batch, true)?.pop().unwrap_or(Err(AppendError::Panicked))
+        let done = store.commit(&mut batch, durability == Durability::Synced)?.pop();
+        done.unwrap_or(Err(AppendError::Panicked))
+    }
+
+    /// Syncs what was committed and is not synced yet.
+    pub(crate) fn sync_rest(&self) -> Result<(), AppendError> {
+        if self.desk().sync_by.is_none() { Ok(()) } else { Ok(self.sync_now()?) }
     }
 
     /// Ends the connection.

@@ -58,6 +58,10 @@ pub struct Plan {
     pub working_copy: bool,
     /// Whether what was changed in the copy is to be applied to the workspace, each path judged.
     pub brings_changes: bool,
+    /// Paths of the workspace that it changes besides those that the arguments name.
+    pub also_writes: &'static [&'static str],
+    /// Whether a path that a person typed as the program is one of the host, which is shown to the run.
+    pub may_name_host: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +70,7 @@ pub enum Program {
     Code { language: String, code: String },
     /// A file of the working directory, for the interpreter of its language.
     Script { name: OsString, language: String, arguments: Vec<OsString> },
-    /// `argv`, with a name that is looked up on the sandbox's path.
+    /// `argv`, with a name that is looked up on the sandbox's path, or is a path in the sandbox.
     Command(Vec<OsString>),
 }
 
@@ -133,6 +137,8 @@ impl Plan {
             profile: None,
             working_copy: false,
             brings_changes: false,
+            also_writes: &[],
+            may_name_host: false,
         }
     }
 
@@ -207,6 +213,12 @@ fn check(plan: &Plan) -> Result<(), ToolError> {
     if is_command && argv.first().is_some_and(|name| name.is_empty()) {
         let why = "the name of the program is empty";
         return Err(ToolError::new("nothing was run", why, "name a program first"));
+    }
+    let is_bad_name = |name: &OsString| name.is_empty() || name.as_bytes().contains(&b'=');
+    if let Some(name) = plan.env.keys().find(|name| is_bad_name(name)) {
+        // To the program, all behind the first `=` is the value, whatever was judged as the name.
+        let why = format!("`{}` is not the name of a variable", name.display());
+        return Err(ToolError::new("nothing was run", why, "names are not empty and have no `=`"));
     }
     let has_nul = |text: &OsString| text.as_bytes().contains(&0);
     let arguments = argv.iter().map(|text| (text.len(), has_nul(text)));

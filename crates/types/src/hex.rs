@@ -1,6 +1,6 @@
 //! The one spelling of bytes that have no other: two lower-case hexadecimal digits each.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 pub fn text(bytes: &[u8]) -> String {
     digits(bytes).collect()
@@ -8,7 +8,7 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// For a `Display` of something that is written so.
 pub fn write(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    digits(bytes).try_for_each(|digit| f.write_char(digit))
+    f.write_str(&text(bytes))
 }
 
 /// `None` for anything but `N` bytes spelled like this: no capitals, signs or blanks.

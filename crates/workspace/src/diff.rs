@@ -118,6 +118,10 @@ impl<S: FnMut(&mut dyn Read) -> io::Result<Digest>> Comparing<'_, S> {
             return Ok(());
         }
         match (was, kind) {
+            // The walk does not enter it, and what is in it must not be lost in silence.
+            (_, Kind::Directory) if path.depth() >= Relative::MOST_PARTS => {
+                self.skip(Skipped::new(&path, Unfit::TooDeep));
+            }
             (Some(was), is) if *was == is => {}
             (None | Some(Kind::Directory), Kind::Directory) => {}
             (Some(Kind::File(was)), Kind::Directory) => self.deleted(path, was),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::apply::is_reserved;
 use crate::walk::{Cut, Walk};
 use crate::{
-    Bounds, Entry, Error, FileFacts, Globs, Kind, Modified, Relative, Root, Skipped, TooMuch,
+    Bounds, Entry, Error, FileFacts, Globs, Kind, Modified, Relative, Root, Skipped, TooMuch, Unfit,
 };
 
 #[derive(Debug, Clone)]
@@ -139,7 +139,12 @@ impl Handover {
     /// `None` if it turned out to be unfit.
     fn open(&mut self, Entry { path, mut kind }: Entry) -> Result<Option<Opened>, Error> {
         let what = match &mut kind {
-            Kind::Directory => What::Directory,
+            Kind::Directory => {
+                if path.depth() >= Relative::MOST_PARTS {
+                    self.skipped.push(Skipped::new(&path, Unfit::TooDeep));
+                }
+                What::Directory
+            }
             Kind::Symlink { target } => What::Symlink { target: target.clone() },
             Kind::File(facts) => match self.walk.open_current() {
                 Ok((file, seen)) => {

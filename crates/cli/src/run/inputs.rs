@@ -110,9 +110,13 @@ pub(super) fn name_of(path: &Path) -> Result<OsString, Problem> {
 }
 
 /// The content of a file as it is now.
-pub(super) fn attach(path: &Path, file: File) -> Result<Attachment, Problem> {
-    let read = Attachment::of_file(name_of(path)?, file);
-    read.map_err(|error| Unusable::failed(path, &error).invalid())
+pub(super) fn attach(path: &Path, file: File, disk: Bytes) -> Result<Attachment, Problem> {
+    let bytes = file.metadata().map_or(0, |data| data.len());
+    let read = Attachment::of_file(name_of(path)?, file, disk.get());
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => does_not_fit(bytes, disk),
+        _ => Unusable::failed(path, &error).invalid(),
+    })
 }
 
 /// Reads all inputs, the script first, and checks that they go together.
@@ -128,7 +132,7 @@ pub(super) fn open(
     }
     let mut inputs: Vec<Attachment> = script.into_iter().collect();
     for path in paths {
-        inputs.push(attach(path, open_regular(path).map_err(Unusable::invalid)?)?);
+        inputs.push(attach(path, open_regular(path).map_err(Unusable::invalid)?, disk)?);
     }
     must_differ(&inputs)?;
     must_fit(&inputs, disk)?;
@@ -152,9 +156,13 @@ fn must_fit(inputs: &[Attachment], disk: Bytes) -> Result<(), Problem> {
     if total <= disk.get() {
         return Ok(());
     }
-    Err(Problem::invalid("the inputs do not fit")
-        .why(format!("they have {total} bytes, and the limit on disk is {disk}"))
-        .fix("raise it with --disk"))
+    Err(does_not_fit(total, disk))
+}
+
+fn does_not_fit(bytes: u64, disk: Bytes) -> Problem {
+    Problem::invalid("the inputs do not fit")
+        .why(format!("they have {bytes} bytes, and the limit on disk is {disk}"))
+        .fix("raise it with --disk")
 }
 
 /// hotcell's own standard input, to be passed on.

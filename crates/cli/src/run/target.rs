@@ -10,6 +10,7 @@ use hotcell_engine::Attachment;
 use hotcell_engine::run::{Run, Word};
 use hotcell_sandbox::cause;
 use hotcell_sandbox::lang::{self, Language};
+use hotcell_types::Bytes;
 
 use super::{Args, inputs};
 use crate::problem::Problem;
@@ -60,6 +61,7 @@ impl Target {
     pub(super) fn describe(
         self,
         lang: Option<Language>,
+        disk: Bytes,
     ) -> Result<(Run, Option<Attachment>), Problem> {
         match self {
             Target::Command { name, args } => {
@@ -67,7 +69,7 @@ impl Target {
                 Ok((Run { command: words.map(Word::new).collect(), ..Run::default() }, None))
             }
             Target::File { path, args } => {
-                let (script, language) = script(&path, lang)?;
+                let (script, language) = script(&path, lang, disk)?;
                 Ok(scripted(script, language, args))
             }
             Target::Code { code, args } => {
@@ -108,7 +110,11 @@ fn language_of(code: &[u8], lang: Option<Language>, what: &str) -> Result<Langua
     lang.or_else(|| Language::detect(Path::new(""), code)).ok_or_else(|| unknown_language(what))
 }
 
-fn script(path: &Path, lang: Option<Language>) -> Result<(Attachment, Language), Problem> {
+fn script(
+    path: &Path,
+    lang: Option<Language>,
+    disk: Bytes,
+) -> Result<(Attachment, Language), Problem> {
     let file = inputs::open_regular(path).map_err(|unusable| unusable.not_run())?;
     let mut head = vec![0; HEAD];
     let read = file.read_at(&mut head, 0).map_err(|e| {
@@ -118,7 +124,7 @@ fn script(path: &Path, lang: Option<Language>) -> Result<(Attachment, Language),
     must_be_text(path, &head)?;
     let language = lang.or_else(|| Language::detect(path, &head));
     let language = language.ok_or_else(|| unknown_language(&format!("`{}`", path.display())))?;
-    Ok((inputs::attach(path, file)?, language))
+    Ok((inputs::attach(path, file, disk)?, language))
 }
 
 fn must_be_text(path: &Path, head: &[u8]) -> Result<(), Problem> {

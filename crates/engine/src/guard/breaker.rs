@@ -8,11 +8,18 @@ use std::time::{Duration, Instant};
 const FAILURES: u32 = 5;
 const REST: Duration = Duration::from_secs(30);
 
-/// The breakers of all tools, by name and version.
+/// Tools that are counted at one time, of all tenants. Beyond that those that have rested are forgotten, and
+/// then no more are counted.
+const MOST: usize = 10_000;
+
+/// The breakers of all tools that failed, each tenant's apart: what one does closes nothing for others.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
-    tools: Mutex<HashMap<String, Breaker>>,
+    tools: Mutex<HashMap<Which, Breaker>>,
 }
+
+/// A tenant, and a tool by name and version.
+type Which = (String, String);
 
 #[derive(Debug, Default)]
 struct Breaker {
@@ -34,35 +41,44 @@ pub(crate) struct Open {
 #[must_use = "what became of it has to be told"]
 pub(crate) struct Trial<'a> {
     breakers: &'a Breakers,
-    tool: String,
+    which: Which,
     is_told: bool,
 }
 
 impl Breakers {
-    pub(crate) fn pass(&self, tool: &str, now: Instant) -> Result<Trial<'_>, Open> {
+    pub(crate) fn pass(&self, tenant: &str, tool: &str, now: Instant) -> Result<Trial<'_>, Open> {
+        let which = (tenant.to_owned(), tool.to_owned());
         let mut tools = self.tools();
-        let breaker = tools.entry(tool.to_owned()).or_default();
-        if let Some(since) = breaker.since {
+        if let Some(breaker) = tools.get_mut(&which)
+            && let Some(since) = breaker.since
+        {
             let rested = now.saturating_duration_since(since);
             if rested < REST || breaker.is_tried {
                 return Err(Open { retry_after: REST.saturating_sub(rested) });
             }
             breaker.is_tried = true;
         }
-        Ok(Trial { breakers: self, tool: tool.to_owned(), is_told: false })
+        Ok(Trial { breakers: self, which, is_told: false })
     }
 
-    fn tools(&self) -> MutexGuard<'_, HashMap<String, Breaker>> {
+    fn tools(&self) -> MutexGuard<'_, HashMap<Which, Breaker>> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, tool: &str, went_well: bool, now: Instant) {
+    fn tell(&self, which: &Which, went_well: bool, now: Instant) {
         let mut tools = self.tools();
         if went_well {
-            tools.remove(tool);
+            tools.remove(which);
             return;
         }
-        let breaker = tools.entry(tool.to_owned()).or_default();
+        if tools.len() >= MOST && !tools.contains_key(which) {
+            let rests = |since: Instant| now.saturating_duration_since(since) < REST;
+            tools.retain(|_, breaker| breaker.since.is_some_and(rests));
+            if tools.len() >= MOST {
+                return;
+            }
+        }
+        let breaker = tools.entry(which.clone()).or_default();
         breaker.failures = breaker.failures.saturating_add(1);
         breaker.is_tried = false;
         if breaker.failures >= FAILURES {
@@ -74,7 +90,7 @@ impl Breakers {
 impl Trial<'_> {
     pub(crate) fn tell(mut self, went_well: bool, now: Instant) {
         self.is_told = true;
-        self.breakers.tell(&self.tool, went_well, now);
+        self.breakers.tell(&self.which, went_well, now);
     }
 }
 
@@ -82,7 +98,7 @@ impl Drop for Trial<'_> {
     /// Neither good nor bad: another may try.
     fn drop(&mut self) {
         if !self.is_told
-            && let Some(breaker) = self.breakers.tools().get_mut(&self.tool)
+            && let Some(breaker) = self.breakers.tools().get_mut(&self.which)
         {
             breaker.is_tried = false;
         }
@@ -98,17 +114,18 @@ mod tests {
         let breakers = Breakers::default();
         let start = Instant::now();
         for _ in 0..FAILURES {
-            breakers.pass("t", start).unwrap().tell(false, start);
+            breakers.pass("a", "t", start).unwrap().tell(false, start);
         }
-        assert_eq!(breakers.pass("t", start).unwrap_err().retry_after, REST);
-        assert!(breakers.pass("other", start).is_ok());
+        assert_eq!(breakers.pass("a", "t", start).unwrap_err().retry_after, REST);
+        assert!(breakers.pass("a", "other", start).is_ok());
+        assert!(breakers.pass("b", "t", start).is_ok(), "each tenant has its own");
         let later = start + REST;
-        let trial = breakers.pass("t", later).unwrap();
-        assert!(breakers.pass("t", later).is_err(), "one at a time");
+        let trial = breakers.pass("a", "t", later).unwrap();
+        assert!(breakers.pass("a", "t", later).is_err(), "one at a time");
         trial.tell(false, later);
-        assert!(breakers.pass("t", later + REST / 2).is_err());
-        breakers.pass("t", later + REST).unwrap().tell(true, later + REST);
-        assert!(breakers.pass("t", later + REST).is_ok());
+        assert!(breakers.pass("a", "t", later + REST / 2).is_err());
+        breakers.pass("a", "t", later + REST).unwrap().tell(true, later + REST);
+        assert!(breakers.pass("a", "t", later + REST).is_ok());
     }
 
     #[test]
@@ -116,10 +133,10 @@ mod tests {
         let breakers = Breakers::default();
         let start = Instant::now();
         for _ in 0..FAILURES {
-            breakers.pass("t", start).unwrap().tell(false, start);
+            breakers.pass("a", "t", start).unwrap().tell(false, start);
         }
-        drop(breakers.pass("t", start + REST).unwrap());
-        assert!(breakers.pass("t", start + REST).is_ok());
+        drop(breakers.pass("a", "t", start + REST).unwrap());
+        assert!(breakers.pass("a", "t", start + REST).is_ok());
     }
 
     #[test]
@@ -128,10 +145,20 @@ mod tests {
         let now = Instant::now();
         for _ in 0..3 {
             for _ in 1..FAILURES {
-                breakers.pass("t", now).unwrap().tell(false, now);
+                breakers.pass("a", "t", now).unwrap().tell(false, now);
             }
-            breakers.pass("t", now).unwrap().tell(true, now);
+            breakers.pass("a", "t", now).unwrap().tell(true, now);
         }
-        assert!(breakers.pass("t", now).is_ok());
+        assert!(breakers.pass("a", "t", now).is_ok());
+    }
+
+    #[test]
+    fn they_never_grow_beyond_their_bound() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        let fail = |tenant: usize, now: Instant| {
+            breakers.pass(&tenant.to_string(), "t", now).unwrap().tell(false, now);
+        };
+        (0..MOST + 10).for_each(|tenant| fail(tenant, now));
+        assert!(breakers.tools().len() <= MOST);
     }
 }

@@ -1,6 +1,10 @@
 //! Calls that write to overlapping paths wait for each other; all others go side by side.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The whole workspace, as calls spell it.
+pub(crate) const WHOLE: &str = ".";
 
 /// What is being written at this moment.
 #[derive(Debug, Default)]
@@ -24,16 +28,20 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claims {
-    /// Waits until nobody who asked before writes to any of these paths, or above or below one.
-    pub(crate) fn take(&self, paths: Vec<String>) -> Claim<'_> {
+    /// Waits until nobody who asked before writes to any of these paths, or above or below one; `None`
+    /// when somebody still did after that time.
+    pub(crate) fn take(&self, paths: Vec<String>, patience: Duration) -> Option<Claim<'_>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let number = held.next;
         held.next += 1;
         held.claims.push((number, paths));
-        while held.is_blocked(number) {
-            held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
-        }
-        Claim { claims: self, number }
+        // From here on it is given up when it is dropped, taken or not.
+        let claim = Claim { claims: self, number };
+        let is_blocked = |held: &mut Held| held.is_blocked(number);
+        let waited = self.freed.wait_timeout_while(held, patience, is_blocked);
+        let (held, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(held);
+        (!waited.timed_out()).then_some(claim)
     }
 }
 
@@ -54,11 +62,10 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Whether one is the other, or lies in it. Paths are relative and in normal form; the empty one is the
-/// whole workspace.
+/// Whether one is the other, or lies in it. Paths are relative and in normal form.
 fn meet(one: &str, other: &str) -> bool {
     let lies_in = |inner: &str, outer: &str| {
-        outer.is_empty()
+        outer == WHOLE
             || inner
                 .strip_prefix(outer)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -70,9 +77,21 @@ fn meet(one: &str, other: &str) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn who_waits_in_vain_is_told_and_blocks_nobody_afterwards() {
+        let claims = Claims::default();
+        let first = claims.take(vec!["a".into()], LONG).unwrap();
+        assert!(claims.take(vec![WHOLE.into()], Duration::from_millis(1)).is_none());
+        drop(claims.take(vec!["b".into()], LONG).unwrap());
+        drop(first);
+        assert!(claims.take(vec![WHOLE.into()], LONG).is_some());
+        assert!(claims.held.lock().unwrap().claims.is_empty());
+    }
 
     #[test]
     fn paths_meet_when_one_lies_in_the_other() {
@@ -82,8 +101,11 @@ mod tests {
             ("a/b", "a", true),
             ("a", "ab", false),
             ("a/b", "a/c", false),
-            ("", "a", true),
-            ("", "", true),
+            (".", "a", true),
+            ("a/b", ".", true),
+            (".", ".", true),
+            (".", ".git", true),
+            (".git", "a", false),
         ] {
             assert_eq!(meet(one, other), expected, "{one:?} {other:?}");
         }
@@ -92,13 +114,13 @@ mod tests {
     #[test]
     fn only_those_that_overlap_wait() {
         let claims = Claims::default();
-        let first = claims.take(vec!["a".into()]);
-        drop(claims.take(vec!["b".into()]));
+        let first = claims.take(vec!["a".into()], LONG).unwrap();
+        drop(claims.take(vec!["b".into()], LONG).unwrap());
         std::thread::scope(|scope| {
             let (told, heard) = mpsc::channel();
             let claims = &claims;
             scope.spawn(move || {
-                let claim = claims.take(vec!["a/x".into(), "c".into()]);
+                let claim = claims.take(vec!["a/x".into(), "c".into()], LONG).unwrap();
                 told.send(()).unwrap();
                 drop(claim);
             });
@@ -117,11 +139,8 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let paths = vec![format!("own{thread}"), "shared".to_owned()];
-                        let claim = claims.take(if round % 2 == 0 {
-                            paths
-                        } else {
-                            vec!["shared/x".into()]
-                        });
+                        let paths = if round % 2 == 0 { paths } else { vec!["shared/x".into()] };
+                        let claim = claims.take(paths, LONG).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         drop(claim);

@@ -169,6 +169,7 @@ fn aud_03_a_rewrite_with_right_hashes_and_an_old_copy_are_found_by_the_checkpoin
     record.backup(&backup).unwrap();
     (0..20).for_each(|n| append(&record, &n.to_string()));
     record.close().unwrap();
+    settle(home.path());
     let old = copy(home.path());
     fs::copy(&backup, database(old.path())).unwrap();
     let verdict = checked(old.path());
@@ -306,6 +307,7 @@ fn aud_10_what_is_huge_is_kept_in_part_with_the_digest_and_length_of_the_whole()
     assert_eq!(record.payload(&input).unwrap().unwrap(), huge.as_bytes()[..MOST_CONTENT]);
     record.close().unwrap();
     assert_sound(home.path());
+    settle(home.path());
     assert!(database(home.path()).metadata().unwrap().len() < 1 << 20);
 }
 
@@ -350,6 +352,7 @@ fn aud_11_secrets_reach_neither_the_database_nor_its_log() {
     let event = record.event(&Name::LOCAL, 2).unwrap().unwrap();
     assert_eq!(event.reason.as_deref(), Some("{\"a\":\"[redacted:sk]\"}"));
     record.close().unwrap();
+    settle(home.path());
     assert!(is_clean("hotcell.db"));
     assert_sound(home.path());
 }

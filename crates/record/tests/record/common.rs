@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hotcell_record::{
     Digest, Draft, Durability, Filter, From, Kind, Options, Payload, Record, Standing, Stated,
@@ -10,6 +11,17 @@ use hotcell_record::{
 use hotcell_types::{CallId, Caller, Decision, Door, Name, Status};
 use rusqlite::Connection;
 use tempfile::TempDir;
+
+/// Long enough for any machine; nothing waits for it to pass.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// On a real file system, where this user can write to one.
 pub(crate) fn home() -> TempDir {
@@ -97,7 +109,29 @@ pub(crate) fn filled(calls: u64) -> TempDir {
         }
     }
     record.close().unwrap();
+    settle(home.path());
     home
+}
+
+/// Moves what is in the write-ahead log into the database, so that all of the record is in one file.
+pub(crate) fn settle(home: &Path) {
+    let connection = Connection::open(database(home)).unwrap();
+    let settled = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy: i64 = connection.query_row(settled, [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 0);
+}
+
+/// What the next process that opens the record reads of its write-ahead log.
+pub(crate) fn pages_in_log(home: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = Connection::open_with_flags(database(home), flags).unwrap();
+    connection.query_row("SELECT count(*) FROM event", [], |_| Ok(())).unwrap();
+    connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1)).unwrap()
+}
+
+/// The length of the write-ahead log.
+pub(crate) fn log_length(home: &Path) -> u64 {
+    home.join("hotcell.db-wal").metadata().map_or(0, |log| log.len())
 }
 
 pub(crate) fn checked(home: &Path) -> Verdict {
@@ -124,6 +158,7 @@ pub(crate) fn enemy(database: &Path) -> Connection {
 
 /// Copies a closed home.
 pub(crate) fn copy(home: &Path) -> TempDir {
+    assert_eq!(log_length(home), 0, "the database is not the whole record");
     let copy = self::home();
     for name in ["hotcell.db", "anchor.log"] {
         std::fs::copy(home.join(name), copy.path().join(name)).unwrap();

@@ -7,8 +7,9 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use hotcell_record::{Durability, Filter, From, Kind, Options, Record, Standing, verify};
+use hotcell_record::{Draft, Durability, Filter, From, Kind, Options, Record, Standing, verify};
 use hotcell_types::Status;
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::common::*;
 
@@ -166,4 +167,153 @@ fn an_intent_of_a_living_process_is_not_closed_by_another() {
     assert!(two.runs(&all()).unwrap()[0].end.is_none());
     intent.finish(full(Kind::Outcome, 1)).unwrap();
     assert_eq!(two.runs(&all()).unwrap()[0].end.as_ref().unwrap().kind, Kind::Outcome);
+}
+
+const KILLED: &str = "crash::a_process_that_is_killed_between_outcome_and_checkpoint";
+
+/// Once with little in the log, and once with more than a process leaves there when it closes.
+#[test]
+fn a_process_that_is_killed_between_outcome_and_checkpoint() {
+    let Some(home) = child_home() else { return };
+    let record = open(&home);
+    let large = setting("HOTCELL_LARGE", 0) as u64;
+    for number in 0..large {
+        let content = number.to_le_bytes().repeat(7000);
+        let input = Some(hotcell_record::Payload { media: "x".into(), content });
+        record.append(Draft { input, ..note("large") }, Durability::Committed).unwrap();
+    }
+    let intent = record.begin(full(Kind::Intent, 1 + large)).unwrap();
+    intent.finish(full(Kind::Outcome, 1 + large)).unwrap();
+    kill_process(getpid(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn cr_02_an_outcome_without_its_checkpoint_is_there_and_the_next_end_signs_it() {
+    let home = home();
+    open(home.path()).close().unwrap();
+    for large in [0, 20, 40] {
+        let mut child = child(KILLED, home.path());
+        let status = child.env("HOTCELL_LARGE", large.to_string()).stdout(Stdio::null()).status();
+        assert!(!status.unwrap().success());
+        let left = log_length(home.path());
+        assert!(left > 0 && (large == 0 || left > 256 * 1024), "{left}");
+        // Everything is read from the log, and nothing of it is closed a second time.
+        let record = open(home.path());
+        assert_eq!(record.start().fault, None);
+        assert!(record.start().events >= 2 + large, "{}", record.start());
+        let runs = record.runs(&all()).unwrap();
+        assert!(runs.iter().all(|run| run.end.as_ref().unwrap().kind == Kind::Outcome));
+        record.close().unwrap();
+        assert!(pages_in_log(home.path()) <= 64, "{}", pages_in_log(home.path()));
+        let verdict = assert_sound(home.path());
+        assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "{verdict}");
+    }
+}
+
+const SHORT: &str = "crash::short_processes";
+const ROUNDS: usize = 25;
+
+/// Opens, records one call and closes, many times.
+#[test]
+fn short_processes() {
+    let Some(home) = child_home() else { return };
+    for round in 0..ROUNDS {
+        let record = open(&home);
+        let number = (u64::from(std::process::id()) << 16) + round as u64;
+        let intent = record.begin(full(Kind::Intent, number)).unwrap();
+        intent.finish(full(Kind::Outcome, number)).unwrap();
+        record.close().unwrap();
+    }
+}
+
+#[test]
+fn cr_03_processes_that_open_while_others_close_lose_nothing() {
+    let home = home();
+    open(home.path()).close().unwrap();
+    let start = || child(SHORT, home.path()).stdout(Stdio::null()).spawn().unwrap();
+    for mut child in [start(), start(), start()] {
+        assert!(child.wait().unwrap().success());
+    }
+    let verdict = assert_sound(home.path());
+    assert_eq!(verdict.events as usize, 1 + 3 * 2 * ROUNDS);
+    assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "{verdict}");
+    let record = open(home.path());
+    let recovered = Filter { kind: Some(Kind::Recovered), ..all() };
+    assert_eq!(record.events(&recovered).unwrap(), []);
+    let owners = home.path().join("run/owners").read_dir().unwrap().count();
+    assert_eq!(owners, 1, "only our own");
+}
+
+#[test]
+fn cr_04_a_line_that_the_anchor_lost_with_the_power_is_written_again() {
+    let home = filled(2);
+    let anchor = home.path().join("anchor.log");
+    let whole = std::fs::read_to_string(&anchor).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    // Its last line, half of that, all of it but one line, everything, the file itself.
+    let cases = [
+        Some(lines[..lines.len() - 1].concat()),
+        whole.get(..whole.len() - 100).map(str::to_owned),
+        Some(lines[0].to_owned()),
+        Some(String::new()),
+        None,
+    ];
+    for (number, left) in cases.into_iter().enumerate() {
+        match left {
+            Some(left) => std::fs::write(&anchor, left).unwrap(),
+            None => std::fs::remove_file(&anchor).unwrap(),
+        }
+        open(home.path()).close().unwrap();
+        let verdict = assert_sound(home.path());
+        assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "case {number}");
+    }
+}
+
+#[test]
+fn opening_reads_the_end_of_the_anchor_and_checks_one_signature() {
+    let home = filled(3);
+    let anchor = home.path().join("anchor.log");
+    let whole = std::fs::read_to_string(&anchor).unwrap();
+    let copies = 100_000 / whole.lines().count() + 1;
+    std::fs::write(&anchor, whole.repeat(copies)).unwrap();
+    let record = open(home.path());
+    assert_eq!(record.start().signatures, 1, "{}", record.start());
+    assert_eq!((record.start().events, record.start().covered), (0, 10));
+    let said = &record.start().checked;
+    assert!(said.contains(&"the last 9 checkpoints in the anchor".to_owned()), "{said:?}");
+    record.close().unwrap();
+    // One that the database does not have is seen at once, wherever it stands among the last.
+    let cut = copy(home.path());
+    std::fs::create_dir(cut.path().join("keys")).unwrap();
+    let key = "keys/record.key";
+    std::fs::copy(home.path().join(key), cut.path().join(key)).unwrap();
+    let record = open(home.path());
+    append(&record, "later");
+    record.close().unwrap();
+    let later = std::fs::read_to_string(&anchor).unwrap();
+    let later = later.lines().last().unwrap();
+    std::fs::write(cut.path().join("anchor.log"), format!("{later}\n{whole}")).unwrap();
+    let error = Record::open(cut.path(), Options::default()).unwrap_err();
+    assert!(error.why.contains("old copy"), "{error}");
+}
+
+const READER: &str = "crash::a_process_that_only_reads";
+
+#[test]
+fn a_process_that_only_reads() {
+    let Some(home) = child_home() else { return };
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let record = open(&home);
+    assert_eq!((record.events(&all()).unwrap().len(), threads()), (1, before));
+    append(&record, "x");
+    assert_eq!(threads(), before + 1);
+    record.close().unwrap();
+}
+
+#[test]
+fn a_process_that_only_reads_has_no_housekeeper() {
+    let home = home();
+    open(home.path()).close().unwrap();
+    assert!(child(READER, home.path()).stdout(Stdio::null()).status().unwrap().success());
 }

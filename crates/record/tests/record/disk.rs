@@ -1,12 +1,15 @@
 //! No space, no right to write: nothing is recorded, everybody hears of it, and it goes on after.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hotcell_record::{AppendError, Draft, Durability, Kind, Options, Payload, Record};
+use hotcell_record::{AppendError, Draft, Durability, Kind, Options, Payload, Record, Standing};
 
 use crate::common::*;
+use crate::mutations::python;
 
 const CHILD: &str = "disk::a_process_on_a_full_disk";
 
@@ -62,23 +65,8 @@ fn aud_07_dsk_01_on_a_full_disk_nothing_is_begun_and_it_recovers() {
     }
     let disk = home();
     let home = disk.path().join("home");
-    let child = child(CHILD, &home);
     let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && head -c 400000 /dev/zero > \"$0/ballast\" && exec \"$@\"";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script])
-        .arg(disk.path())
-        .arg(child.get_program())
-        .args(child.get_args())
-        .env("HOTCELL_CHILD", &home)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("DONE"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    mounted(script, disk.path(), CHILD, &home);
 }
 
 const LIMITED: &str = "disk::a_process_with_limited_files";
@@ -122,52 +110,141 @@ fn aud_07_a_file_that_cannot_grow_refuses_and_stays_whole() {
     assert_sound(home.path());
 }
 
+const FULL_AT_END: &str = "disk::a_process_whose_disk_is_full_at_the_end";
+
 #[test]
-fn aud_07_a_home_that_cannot_be_written_is_not_opened() {
+fn a_process_whose_disk_is_full_at_the_end() {
+    let Some(home) = child_home() else { return };
+    let record = Record::open(&home, Options::default()).unwrap();
+    let intent = record.begin(full(Kind::Intent, 1)).unwrap();
+    intent.finish(full(Kind::Outcome, 1)).unwrap();
+    let more = home.parent().unwrap().join("more");
+    let mut file = fs::File::create(&more).unwrap();
+    while file.write_all(&[7; 4096]).is_ok() {}
+    let error = record.close().unwrap_err();
+    assert!(matches!(error, AppendError::Full | AppendError::Failed(_)), "{error}");
+    drop(file);
+    fs::remove_file(&more).unwrap();
+    // Only the signature is missing, and the next end makes it.
+    let verdict = checked(&home);
+    assert!(verdict.fault.is_none() && verdict.events == 3, "{verdict}");
+    let record = Record::open(&home, Options::default()).unwrap();
+    assert_eq!(record.runs(&all()).unwrap()[0].end.as_ref().unwrap().kind, Kind::Outcome);
+    record.close().unwrap();
+    let verdict = assert_sound(&home);
+    assert_eq!((verdict.covered, verdict.events), (3, 3), "{verdict}");
+    println!("DONE {error}");
+}
+
+#[test]
+fn dsk_02_a_disk_that_is_full_at_the_end_costs_the_signature_and_nothing_else() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED dsk_02 on a full disk: only root can mount one");
+        return;
+    }
     let disk = home();
-    let inner = disk.path().join("home");
-    open(&inner).close().unwrap();
+    let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && exec \"$@\"";
+    mounted(script, disk.path(), FULL_AT_END, &disk.path().join("home"));
+}
+
+/// Runs a child of its own mount namespace, after this script.
+fn mounted(script: &str, disk: &Path, test: &str, home: &Path) {
+    let child = child(test, home);
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(disk)
+        .arg(child.get_program())
+        .args(child.get_args())
+        .env("HOTCELL_CHILD", home)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("DONE"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Homes that are then made read-only, and what a verifier can say of them.
+const READ_ONLY: [(&str, Standing); 3] = [
+    // As they are left, with a log and its index.
+    ("closed", Standing::Sound),
+    // One file, beside which SQLite would make others.
+    ("settled", Standing::Sound),
+    // A log that cannot be read without making an index: the database alone is too old.
+    ("without index", Standing::Unproven),
+];
+
+fn make_read_only_homes(disk: &Path) {
+    for (name, _) in READ_ONLY {
+        let home = disk.join(name);
+        let record = open(&home);
+        append(&record, "x");
+        record.close().unwrap();
+        assert!(log_length(&home) > 0);
+        if name == "settled" {
+            settle(&home);
+            assert!(!home.join("hotcell.db-wal").exists(), "SQLite itself leaves one file");
+        }
+        if name == "without index" {
+            fs::remove_file(home.join("hotcell.db-shm")).unwrap();
+        }
+    }
+}
+
+/// A home that cannot be written is not opened, and verified as far as it can be read.
+fn check_read_only_homes(disk: &Path) {
+    for (name, expected) in READ_ONLY {
+        let home = disk.join(name);
+        let before = fs::read_dir(&home).unwrap().count();
+        assert!(Record::open(&home, Options::default()).is_err(), "{name}");
+        let verdict = checked(&home);
+        assert_eq!((verdict.standing, &verdict.fault), (expected, &None), "{name}: {verdict}");
+        let (theirs, said) = python(&database(&home), Some(&home.join("anchor.log")));
+        assert_eq!(theirs, expected, "{name}: {said}");
+        assert_eq!(fs::read_dir(&home).unwrap().count(), before, "{name}");
+    }
+}
+
+#[test]
+fn aud_07_a_home_that_cannot_be_written_is_not_opened_and_not_called_broken() {
+    let disk = home();
+    make_read_only_homes(disk.path());
     if rustix::process::geteuid().is_root() {
         // Root writes to read-only directories, not to read-only mounts.
-        let test = "disk::a_process_that_may_not_write";
-        let child = child(test, &inner);
         let script = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && exec \"$@\"";
-        let output = Command::new("unshare")
-            .args(["-m", "sh", "-c", script])
-            .arg(disk.path())
-            .arg(child.get_program())
-            .args(child.get_args())
-            .env("HOTCELL_CHILD", &inner)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("DONE"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    } else {
-        make_read_only(&inner);
-        assert!(Record::open(&inner, Options::default()).is_err());
-        // What is in the way of writing is in the way of SQLite's reading as well.
-        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(&inner, mode(0o700)).unwrap();
-        for entry in std::fs::read_dir(&inner).unwrap() {
-            let entry = entry.unwrap();
-            let is_dir = entry.file_type().unwrap().is_dir();
-            std::fs::set_permissions(entry.path(), mode(if is_dir { 0o700 } else { 0o600 }))
-                .unwrap();
+        let test = "disk::a_process_that_may_not_write";
+        mounted(script, disk.path(), test, disk.path());
+        return;
+    }
+    for (name, _) in READ_ONLY {
+        for (mode, name) in
+            [(0o500, "run/owners"), (0o500, "")].map(|(m, n)| (m, format!("{name}/{n}")))
+        {
+            fs::set_permissions(disk.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
         }
-        assert_sound(&inner);
+    }
+    check_read_only_homes(disk.path());
+    for (name, _) in READ_ONLY {
+        let home = disk.path().join(name);
+        fs::set_permissions(&home, PermissionsExt::from_mode(0o700)).unwrap();
+        fs::set_permissions(home.join("run/owners"), PermissionsExt::from_mode(0o700)).unwrap();
+        // Writable again, it is what it was.
+        open(&home).close().unwrap();
+        assert_sound(&home);
+        let db = database(&home);
+        fs::set_permissions(&db, PermissionsExt::from_mode(0o000)).unwrap();
+        let verdict = checked(&home);
+        assert_eq!(verdict.standing, Standing::Unproven, "{verdict}");
+        assert_eq!(python(&db, None).0, Standing::Unproven);
     }
 }
 
 #[test]
 fn a_process_that_may_not_write() {
-    let Some(home) = child_home() else { return };
-    let error = Record::open(&home, Options::default()).unwrap_err();
-    println!("DONE {error}");
-}
-
-fn make_read_only(home: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    for name in ["run/owners", ""] {
-        fs::set_permissions(home.join(name), PermissionsExt::from_mode(0o500)).unwrap();
-    }
+    let Some(disk) = child_home() else { return };
+    check_read_only_homes(&disk);
+    println!("DONE");
 }

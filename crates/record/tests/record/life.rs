@@ -13,17 +13,6 @@ use hotcell_types::{Caller, Door, Name, Status};
 
 use crate::common::*;
 
-/// Long enough for any machine; nothing waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_home_is_private_and_begins_with_one_event_and_one_checkpoint() {
     let home = home();
@@ -573,4 +562,24 @@ fn two_processes_that_begin_a_home_at_once_share_it() {
         assert!(ids.iter().all(|id| *id == ids[0]));
         assert_eq!(assert_sound(home.path()).events, 5);
     }
+}
+
+#[test]
+fn however_many_come_at_once_nothing_is_lost() {
+    let home = home();
+    let record = open(home.path());
+    let each = 3 * MOST_WAITING / 4;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    record.append_later(note("one of many")).unwrap();
+                }
+                record.append(note("waited for"), Durability::Synced).unwrap();
+            });
+        }
+    });
+    record.close().unwrap();
+    let verdict = assert_sound(home.path());
+    assert_eq!(verdict.events as usize, 1 + 8 * (each + 1));
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
+pub(crate) fn python(file: &Path, anchor: Option<&Path>) -> (Standing, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/verify.py");
     let mut command = Command::new("python3");
     command.arg(script);
@@ -46,6 +46,7 @@ fn rich() -> TempDir {
     record.checkpoint().unwrap();
     record.append(note("not covered yet"), Durability::Synced).unwrap();
     record.clone().close().unwrap();
+    settle(home.path());
     home
 }
 

@@ -426,7 +426,7 @@ impl Commit {
         }
         let plan = Plan::in_copy(Program::command(argv));
         let (stdin, env) = (Source::Text(self.message), variables(env));
-        Ok(Plan { stdin, env, brings_changes: true, ..plan })
+        Ok(Plan { stdin, env, brings_changes: true, also_writes: &[".git"], ..plan })
     }
 }
 

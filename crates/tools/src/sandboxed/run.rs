@@ -100,7 +100,8 @@ pub struct File {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
     pub bytes: u64,
-    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
+    /// Lower-case hexadecimal.
+    #[schemars(length(equal = 64))]
     pub sha256: String,
 }
 
@@ -152,6 +153,7 @@ impl Run {
             attached.push(Attached { name: file.name.os()?, content: file.content });
         }
         check_names(&attached)?;
+        check_script(&program, &attached)?;
         let stdin = match self.stdin {
             None => Source::Empty,
             Some(Input::Live) => Source::Live,
@@ -159,7 +161,8 @@ impl Run {
         };
         let limits = Some(self.limits.over(template.limits)?);
         let profile = Some(template.profile);
-        Ok(Plan { stdin, env, attached, limits, profile, ..Plan::new(program) })
+        let may_name_host = true;
+        Ok(Plan { stdin, env, attached, limits, profile, may_name_host, ..Plan::new(program) })
     }
 
     fn program(&self) -> Result<Program, ToolError> {
@@ -203,6 +206,18 @@ fn check_names(attached: &[Attached]) -> Result<(), ToolError> {
         return Err(ToolError::new(what, why, "name it otherwise"));
     }
     Ok(())
+}
+
+/// A script is what came along, and nothing else that a path may lead to.
+fn check_script(program: &Program, attached: &[Attached]) -> Result<(), ToolError> {
+    match program {
+        Program::Script { name, .. } if attached.iter().all(|file| file.name != *name) => {
+            let what = format!("there is no script `{}`", name.display());
+            let why = "it is not one of `files`";
+            Err(ToolError::new(what, why, "give it along with the call, and name it in `files`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Word {
