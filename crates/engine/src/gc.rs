@@ -136,7 +136,9 @@ impl Engine {
     pub fn used(&self) -> Result<u64, Problem> {
         let record = self.recording()?;
         let free = record.free().map_err(|error| not_read(&error.into()))?;
-        let mut used = record.size().bytes.saturating_sub(free);
+        // Without its log, which is written over again and again.
+        let database = fs::metadata(record.database()).map_or(0, |found| found.len());
+        let mut used = database.saturating_sub(free);
         let counted = for_each_content(&self.home().join(DIRECTORY), |_, path| {
             // What is swept meanwhile does not count.
             used = used.saturating_add(fs::metadata(path).map_or(0, |found| found.len()));
