@@ -282,12 +282,17 @@ impl Engine {
         recorded.map(drop).map_err(|error| not_recorded(&error))
     }
 
-    /// A call that changed nothing is one event, written with the next ones. A crash may lose it.
+    /// A call that changed nothing is one event, written with the next ones. A crash may lose it; but where
+    /// nothing can be recorded at all, nothing is answered either.
     fn noted(&self, call: &Call, story: &Story<'_>, done: Done) -> Reply {
-        if let Ok(record) = self.recording() {
-            // Nothing has happened that the record would have to know of.
-            record.append_later(story.called(&done)).ok();
-            self.passed(call.id(), Stage::Recorded);
+        let noted = self.recording().and_then(|record| {
+            record.append_later(story.called(&done)).map_err(|error| not_recorded(&error))
+        });
+        match noted {
+            Err(problem) if done.problem.is_none() => return Reply::failed(call.id(), problem),
+            // What went wrong before is what to tell.
+            Err(_) => {}
+            Ok(_) => self.passed(call.id(), Stage::Recorded),
         }
         reply_of(call, story, done)
     }

@@ -132,9 +132,16 @@ fn a_batch_has_a_reply_for_each_in_order() {
 fn what_cannot_be_recorded_does_not_happen() {
     let world = World::new();
     world.engine.record().unwrap().clone().close().unwrap();
-    let reply = world.call("code_execute", json!({"language": "shell", "code": "echo ran"}));
-    assert_eq!(reply.status, Status::Error, "{reply:?}");
-    assert!(reply.value.is_none(), "{reply:?}");
+    let calls = [
+        ("code_execute", json!({"language": "shell", "code": "echo ran"})),
+        ("add", json!({"a": 1, "b": 2})),
+        ("fs.write", json!({"path": "a.txt", "text": "x"})),
+    ];
+    for (tool, arguments) in calls {
+        let reply = world.call(tool, arguments);
+        assert_eq!(reply.status, Status::Error, "{reply:?}");
+        assert!(reply.value.is_none(), "{reply:?}");
+    }
 }
 
 #[test]
