@@ -30,6 +30,10 @@ const SQLITE_LEAST: i32 = 3_051_003;
 /// Was withdrawn.
 const SQLITE_NOT: i32 = 3_052_000;
 
+/// What helps where files cannot be used.
+const CANNOT_USE: &str = "make it readable and writable for the user who runs hotcell, or name another home with \
+     HOTCELL_HOME";
+
 /// Why a home was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
@@ -74,7 +78,7 @@ impl OpenError {
     }
 
     pub(crate) fn io(path: &Path, error: &io::Error) -> OpenError {
-        let fix = "make it readable and writable for the user who runs hotcell";
+        let fix = CANNOT_USE;
         OpenError::new(OpenFault::Io, path, &error.to_string(), fix)
     }
 
@@ -97,7 +101,7 @@ impl OpenError {
             Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
                 (OpenFault::Io, "free some space on its file system, and see that it works")
             }
-            _ => (OpenFault::Io, "make it readable and writable for the user who runs hotcell"),
+            _ => (OpenFault::Io, CANNOT_USE),
         };
         OpenError::new(fault, path, &why, fix)
     }
