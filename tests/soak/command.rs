@@ -30,7 +30,8 @@ fn hotcell(words: &[&str]) -> Command {
 }
 
 pub(crate) fn probe() -> Result<(), String> {
-    let output = hotcell(&["run", "--", "true"]).output().unwrap();
+    // Long enough that it can be followed: whatever a home has is there from then on.
+    let output = hotcell(&["run", "--", "sleep", "0.5"]).output().unwrap();
     if output.status.code() == Some(122) {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
