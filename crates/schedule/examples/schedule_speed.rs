@@ -1,6 +1,6 @@
 //! What a turn costs: nobody else there, beside a long queue, and handed from thread to thread.
 //!
-//! `cargo run --release -p hotcell-schedule --example speed`
+//! `cargo run --release -p hotcell-schedule --example schedule_speed`
 
 use std::error::Error;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! verification beside a plain SHA-256 over as many bytes. Alternately in one run, and medians, since
 //! disks and machines are noisy.
 //!
-//! `cargo run --release -p hotcell-record --example speed [DIRECTORY]`
+//! `cargo run --release -p hotcell-record --example record_speed [DIRECTORY]`
 
 #![expect(
     clippy::unwrap_used,

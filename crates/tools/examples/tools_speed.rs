@@ -1,5 +1,5 @@
 //! What the tools cost a process: from nothing to the first call, to a list of all, and each call after.
-//! `cargo run --release -p hotcell-tools --example speed`
+//! `cargo run --release -p hotcell-tools --example tools_speed`
 
 use std::error::Error;
 use std::hint::black_box;
