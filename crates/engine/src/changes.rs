@@ -10,12 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hotcell_policy::{Account, Facts, Verdict, judge};
-use hotcell_record::Kind;
+use hotcell_policy::{Facts, Verdict, judge};
 use hotcell_request::{Arguments, Call, Request};
 use hotcell_sandbox::{Item, What, WorkingCopy};
 use hotcell_tools::change;
-use hotcell_types::{Bytes, Decision, Status};
+use hotcell_types::{Bytes, Decision};
 use hotcell_workspace::{
     self as workspace, ApplyError, Cause, Change, Changeset, DiffBounds, Digest, Handover, Refused,
     Root, Snapshot, SnapshotBounds,
@@ -178,27 +177,19 @@ impl Engine {
     /// Each change is judged as a call of its own, by the same caller, within the call that made it. A
     /// refusal is on the disk before it is told.
     fn allow(&self, parent: &Call, change: &Change) -> Result<(), Refused> {
-        let refused = |why: String| Refused(why);
-        let call = self.call_of(parent, change).map_err(refused)?;
+        let call = self.call_of(parent, change).map_err(Refused)?;
         let facts = Facts { now: hotcell_record::now(), mode: None, state: None };
-        let deny = |account: &Account, kind, decision, status, why: String| {
-            let draft = Story::new(&call, &facts, account).refusal(kind, decision, status);
-            match self.record_now(draft) {
-                Ok(()) => Err(Refused(why)),
-                Err(problem) => Err(Refused(problem.why)),
+        let (decision, account, why) = match judge(&self.policy, &call, &facts) {
+            Verdict::Allow(_) => return Ok(()),
+            Verdict::Deny(account) => (Decision::Deny, account, ""),
+            Verdict::Review(account) => {
+                (Decision::Review, account, "somebody has to agree first: ")
             }
         };
-        match judge(&self.policy, &call, &facts) {
-            Verdict::Allow(_) => Ok(()),
-            Verdict::Deny(account) => {
-                let why = account.reason();
-                deny(&account, Kind::Denied, Decision::Deny, Status::Blocked, why)
-            }
-            Verdict::Review(account) => {
-                let why = format!("somebody has to agree first: {}", account.reason());
-                deny(&account, Kind::Review, Decision::Review, Status::Review, why)
-            }
-        }
+        Err(Refused(match self.record_now(Story::new(&call, &facts, &account).refusal(decision)) {
+            Ok(()) => format!("{why}{}", account.reason()),
+            Err(problem) => problem.why,
+        }))
     }
 
     fn call_of(&self, parent: &Call, change: &Change) -> Result<Call, String> {

@@ -89,7 +89,7 @@ impl Engine {
             (Some(Ok((changes, spool))), Some(root)) => {
                 ran.changes = Some(changes);
                 let done = Done::of(tool.answer(&ran));
-                self.bring(call, &outcome, &ran, root, &spool, done)
+                self.bring(call, &ran, root, &spool, done)
             }
         };
         // A run that ended badly is told so, with what it printed.
@@ -99,16 +99,8 @@ impl Engine {
     }
 
     /// Applies what a run changed, if it came to its own end and its tool has nothing against it.
-    fn bring(
-        &self,
-        call: &Call,
-        outcome: &Outcome,
-        ran: &Ran,
-        root: &Root,
-        spool: &Spool,
-        done: Done,
-    ) -> Done {
-        let came_to_its_end = matches!(outcome.status, Status::Success | Status::Failure);
+    fn bring(&self, call: &Call, ran: &Ran, root: &Root, spool: &Spool, done: Done) -> Done {
+        let came_to_its_end = matches!(ran.status, Status::Success | Status::Failure);
         let changes = ran.changes.as_ref().filter(|_| came_to_its_end && done.value.is_some());
         match changes.map(|changes| self.apply(call, root, changes, spool)) {
             None | Some(Ok(())) => done,

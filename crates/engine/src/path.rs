@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_policy::{Facts, Permit, Verdict, judge};
-use hotcell_record::{Draft, Durability, Intent, Kind, now};
+use hotcell_policy::{Account, Facts, Permit, Verdict, judge};
+use hotcell_record::{Draft, Durability, Intent, now};
 use hotcell_request::{Call, Request};
 use hotcell_schedule::{Priority, Turn, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, Status};
@@ -15,13 +15,14 @@ use crate::artifacts::{Given, Origin, Product, Sight};
 use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::claims::WHOLE;
+use crate::guard::crowd::Place;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::live::Live;
 use crate::prepare::{Ready, Work};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::stage::Stage;
-use crate::story::{Story, tool_of};
+use crate::story::{Story, refused_as, tool_of};
 
 /// What a tool gave back, before anybody else looks at it.
 #[derive(Debug)]
@@ -72,16 +73,27 @@ impl Engine {
             Verdict::Allow(permit) => self.permitted(permit, &facts, attached),
             Verdict::Review(account) => {
                 let what = format!("`{}` waits for somebody to agree", call.name());
-                let reply = Reply::refused(id, Status::Review, what, &account);
-                let story = Story::new(&call, &facts, &account);
-                self.recorded(story.refusal(Kind::Review, Decision::Review, reply.status), reply)
+                self.refused(&call, &facts, &account, Decision::Review, what)
             }
             Verdict::Deny(account) => {
                 let what = format!("the policy does not allow `{}`", call.name());
-                let reply = Reply::refused(id, Status::Blocked, what, &account);
-                let story = Story::new(&call, &facts, &account);
-                self.recorded(story.refusal(Kind::Denied, Decision::Deny, reply.status), reply)
+                self.refused(&call, &facts, &account, Decision::Deny, what)
             }
+        }
+    }
+
+    /// A refusal is on the disk before it is told.
+    fn refused(
+        &self,
+        call: &Call,
+        facts: &Facts,
+        account: &Account,
+        decision: Decision,
+        what: String,
+    ) -> Reply {
+        match self.record_now(Story::new(call, facts, account).refusal(decision)) {
+            Ok(()) => Reply::refused(call.id(), refused_as(decision), what, account),
+            Err(problem) => Reply::failed(call.id(), problem),
         }
     }
 
@@ -115,8 +127,7 @@ impl Engine {
         };
         // What the caller's own arguments lead to, or that others are served first, says nothing about
         // the tool.
-        let is_busy = reply.problems.iter().any(|problem| problem.kind == ProblemKind::Busy);
-        if !is_busy {
+        if !reply.problems.iter().any(Problem::is_busy) {
             trial.tell(reply.status != Status::Error, Instant::now());
         }
         if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
@@ -203,15 +214,13 @@ impl Engine {
         let Some((tool, retry)) = again else { return done };
         for wait in retry.waits() {
             let can_help = matches!(done.status, Status::Failure | Status::Error);
-            let is_busy =
-                done.problem.as_ref().is_some_and(|problem| problem.kind == ProblemKind::Busy);
+            let is_busy = done.problem.as_ref().is_some_and(Problem::is_busy);
             if !can_help || is_busy || Instant::now() + wait >= deadline {
                 break;
             }
             thread::sleep(wait);
             let patience = deadline.saturating_duration_since(Instant::now());
-            let crowd = call.tool().tool().concurrency;
-            let Some(_place) = self.crowds.enter(&tool_of(call), crowd, patience) else { break };
+            let Some(_place) = self.place(call, patience) else { break };
             done = checked(call, here(call, &tool));
         }
         done
@@ -220,9 +229,7 @@ impl Engine {
     /// Waits for a turn, and does it.
     fn in_turn(&self, permit: Permit<'_>, ready: Ready<'_>, mut attached: Attached<'_>) -> Done {
         let call = permit.call();
-        let crowd = call.tool().tool().concurrency;
-        let Some(_place) = self.crowds.enter(&tool_of(call), crowd, call.timeout().duration())
-        else {
+        let Some(_place) = self.place(call, call.timeout().duration()) else {
             let why = "as many calls of it as it allows are going on";
             return Done::failed(busy(why.into(), "try again later"));
         };
@@ -241,6 +248,11 @@ impl Engine {
                 Done { status: Status::Cancelled, problem: Some(problem), ..done }
             }
         }
+    }
+
+    /// One of as many places as the tool allows at one time.
+    fn place(&self, call: &Call, patience: Duration) -> Option<Place<'_>> {
+        self.crowds.enter(&tool_of(call), call.tool().tool().concurrency, patience)
     }
 
     /// What runs in this process and waits for nobody needs no turn.
@@ -267,14 +279,6 @@ impl Engine {
         let waiting = self.machine().scheduler.request(want, Arc::clone(reins) as _);
         let waiting = waiting.map_err(|refused| busy(refused.to_string(), "try again later"))?;
         waiting.wait().map(Some).map_err(|why| busy(why.to_string(), "ask again"))
-    }
-
-    /// A refusal is on the disk before it is told.
-    fn recorded(&self, draft: Draft, reply: Reply) -> Reply {
-        match self.record_now(draft) {
-            Ok(()) => reply,
-            Err(problem) => Reply::failed(reply.id, problem),
-        }
     }
 
     pub(crate) fn record_now(&self, draft: Draft) -> Result<(), Problem> {

@@ -10,7 +10,6 @@ use hotcell_ledger::Role;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
-use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Limits};
 use hotcell_workspace::Root;
@@ -259,13 +258,12 @@ fn resolve(program: Program, of_host: bool, inputs: &mut Vec<Input>) -> Result<C
 }
 
 fn stdin(source: Source, attached: &mut Attached<'_>) -> Result<Stdin, Problem> {
-    let is_it = |given: &Content, wanted: &Content| given == wanted;
     match (source, attached.stdin.take()) {
         (Source::Empty, None) => Ok(Stdin::Empty),
         (Source::Text(text), None) => Ok(Stdin::From(kept(text.as_bytes())?)),
         (Source::Live, Some(attached::Input::Live(file))) => Ok(Stdin::From(file)),
         (Source::Attached(wanted), Some(attached::Input::Content(given)))
-            if is_it(given.content(), &wanted) =>
+            if *given.content() == wanted =>
         {
             let opened = given.open();
             Ok(Stdin::From(opened.map_err(|error| unreadable(given.name(), &error))?))

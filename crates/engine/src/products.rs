@@ -35,9 +35,11 @@ impl Provenance {
 pub(crate) fn files(kept: &Artifacts, left: BorrowedFd<'_>, made: &[Artifact]) -> Vec<Product> {
     let root = left.try_clone_to_owned().ok().and_then(|left| Root::held(left).ok());
     let mut room = MOST_BYTES;
-    let product = |file: &Artifact| {
+    let product = |(number, file): (usize, &Artifact)| {
         let blob = Blob { digest: file.sha256.parse().ok()?, size: file.bytes };
-        let content = room.checked_sub(file.bytes).and_then(|rest| {
+        // What is beyond the most is counted, without its content.
+        let rest = room.checked_sub(file.bytes).filter(|_| number < MOST_ARTIFACTS);
+        let content = rest.and_then(|rest| {
             let stored = keep(kept, root.as_ref()?, file).filter(|stored| stored.blob() == blob)?;
             room = rest;
             Some(Content::Stored(stored))
@@ -45,14 +47,7 @@ pub(crate) fn files(kept: &Artifacts, left: BorrowedFd<'_>, made: &[Artifact]) -
         let content = content.unwrap_or(Content::Known(blob));
         Some(Product::new(Role::File, file.path.clone(), content))
     };
-    // What is beyond the most is counted, without its content.
-    let (kept, beyond) = made.split_at(made.len().min(MOST_ARTIFACTS));
-    let kept: Vec<Product> = kept.iter().filter_map(product).collect();
-    let beyond = beyond.iter().filter_map(|file| {
-        let blob = Blob { digest: file.sha256.parse().ok()?, size: file.bytes };
-        Some(Product::new(Role::File, file.path.clone(), Content::Known(blob)))
-    });
-    kept.into_iter().chain(beyond).collect()
+    made.iter().enumerate().filter_map(product).collect()
 }
 
 fn keep(kept: &Artifacts, root: &Root, file: &Artifact) -> Option<Stored> {

@@ -103,6 +103,11 @@ impl Problem {
         Problem { kind, ..self }
     }
 
+    /// Whether others are only served first.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.kind == ProblemKind::Busy
+    }
+
     /// How a call ends that comes no further because of it.
     pub(crate) fn status(&self) -> Status {
         match self.kind {

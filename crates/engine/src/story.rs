@@ -20,14 +20,17 @@ pub(crate) struct Story<'a> {
     begun: Instant,
     rules: Vec<String>,
     reason: String,
+    /// The arguments, with what is secret left out.
+    input: Value,
     secrets: Vec<String>,
 }
 
 impl<'a> Story<'a> {
     pub(crate) fn new(call: &'a Call, facts: &'a Facts, account: &Account) -> Story<'a> {
         let (rules, reason) = (account.rules(), account.reason());
-        let secrets = secrets(call.args(), &call.redacted_args());
-        Story { call, facts, begun: Instant::now(), rules, reason, secrets }
+        let input = call.redacted_args();
+        let secrets = secrets(call.args(), &input);
+        Story { call, facts, begun: Instant::now(), rules, reason, input, secrets }
     }
 
     pub(crate) fn rules(&self) -> Vec<String> {
@@ -61,8 +64,12 @@ impl<'a> Story<'a> {
     }
 
     /// It was not carried out.
-    pub(crate) fn refusal(&self, kind: Kind, decision: Decision, status: Status) -> Draft {
-        Draft { status: Some(status), ..self.judged(kind, decision) }
+    pub(crate) fn refusal(&self, decision: Decision) -> Draft {
+        let kind = match decision {
+            Decision::Review => Kind::Review,
+            Decision::Deny | Decision::Allow => Kind::Denied,
+        };
+        Draft { status: Some(refused_as(decision)), ..self.judged(kind, decision) }
     }
 
     /// What has a secret in it is known by its digest, and not kept.
@@ -82,7 +89,7 @@ impl<'a> Story<'a> {
         let mut draft = self.draft(kind, self.facts.now);
         draft.mode = self.facts.mode.clone();
         draft.state = self.facts.state.clone();
-        draft.input = Some(json(&self.call.redacted_args()));
+        draft.input = Some(json(&self.input));
         draft.request = self.call.key().map(|key| key.as_str().to_owned());
         draft.decision = Some(decision);
         draft.rules = self.rules.clone();
@@ -109,6 +116,14 @@ impl<'a> Story<'a> {
         draft.tool = Some(tool_of(self.call));
         draft.secrets = self.secrets.iter().map(Secret::new).collect();
         draft
+    }
+}
+
+/// How a call ends that is not allowed.
+pub(crate) fn refused_as(decision: Decision) -> Status {
+    match decision {
+        Decision::Review => Status::Review,
+        Decision::Deny | Decision::Allow => Status::Blocked,
     }
 }
 
