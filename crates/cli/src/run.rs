@@ -145,20 +145,6 @@ fn template_help() -> String {
 }
 
 impl LimitArgs {
-    fn over(&self, base: Limits) -> Limits {
-        Limits {
-            memory: self.mem.unwrap_or(base.memory),
-            cpu: self.cpu.unwrap_or(base.cpu),
-            pids: self.pids.unwrap_or(base.pids),
-            timeout: self.timeout.unwrap_or(base.timeout),
-            cpu_time: self.cpu_time.or(base.cpu_time),
-            disk: self.disk.unwrap_or(base.disk),
-            files: self.files.unwrap_or(base.files),
-            open_files: self.open_files.unwrap_or(base.open_files),
-            output: self.max_output.unwrap_or(base.output),
-        }
-    }
-
     /// As the call has them: only those that were given.
     fn words(&self) -> LimitWords {
         LimitWords {
@@ -212,7 +198,11 @@ struct Prepared {
 fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let config = Config::load()?;
     let template = args.template.as_ref().unwrap_or_else(|| config.template());
-    let limits = args.limits.over(template.limits);
+    let given = args.limits.words();
+    // The same words, read the same way, as those of the call.
+    let limits = given
+        .over(template.limits)
+        .map_err(|error| Problem::invalid(error.what).why(error.why).fix(error.fix))?;
     let target = Target::of(&args, is_command(words, args.words.len()))?;
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
     let (run, script) = target.describe(args.lang, limits.disk)?;
@@ -223,7 +213,7 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
         files: files.iter().map(Attachment::described).collect(),
         stdin: stdin.as_ref().map(Input::described),
         template: Some(template.name.into()),
-        limits: args.limits.words(),
+        limits: given,
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

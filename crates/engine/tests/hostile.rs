@@ -2,20 +2,23 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hotcell_engine::{
-    Answer, Ask, Attached, Attachment, Engine, Options, Policy, Reply, Stage, Step, Watch, run,
+    Answer, Ask, Attached, Attachment, Engine, Options, Reply, Stage, Step, Watch, run,
 };
 use hotcell_record::{Event, Filter, Kind};
-use hotcell_request::{Arguments, Request};
-use hotcell_types::{Caller, Door, Level, Name, Status};
+use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::{Value, json};
+
+use crate::common::{options, request};
 
 struct World {
     engine: Engine,
@@ -24,18 +27,6 @@ struct World {
 
 fn caller(tenant: &str) -> Caller {
     Caller { tenant: tenant.parse().unwrap(), ..Caller::local(Name::LOCAL, Door::Library) }
-}
-
-fn options(dir: &Path) -> Options {
-    let mut options = Options::at(dir.join("home"));
-    options.workspace = Some(dir.join("tree"));
-    options.minimum = Level::LandlockOnly;
-    options.policy = Policy::with_workspace_writes();
-    options
-}
-
-fn request(tool: &str, arguments: Value) -> Request {
-    Request::new(tool.parse().unwrap(), Arguments::Value(arguments))
 }
 
 impl World {

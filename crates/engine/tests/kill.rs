@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -11,29 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use hotcell_engine::{Answer, Ask, Engine, Options, Policy, Stage, Watch};
+use hotcell_engine::{Answer, Ask, Engine, Options, Stage, Watch};
 use hotcell_record::{Event, Filter, Kind};
-use hotcell_request::{Arguments, Request};
-use hotcell_types::{Caller, Door, Level, Name, Status};
+use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::json;
+
+use crate::common::{options, request};
 
 const DIR: &str = "HOTCELL_TEST_DIR";
 const STAGE: &str = "HOTCELL_TEST_STAGE";
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
-}
-
-fn options(dir: &Path) -> Options {
-    let mut options = Options::at(dir.join("home"));
-    options.workspace = Some(dir.join("tree"));
-    options.minimum = Level::LandlockOnly;
-    options.policy = Policy::with_workspace_writes();
-    options
-}
-
-fn request(tool: &str, arguments: serde_json::Value) -> Request {
-    Request::new(tool.parse().unwrap(), Arguments::Value(arguments))
 }
 
 /// Not a test: the process that is killed. It makes calls, says which were answered, and kills itself

@@ -319,19 +319,27 @@ fn what_is_not_a_whole_and_sound_backup_is_not_put_in_place() {
     is_refused(&world.run(&["restore", "missing.tar"]), 121, "`missing.tar` cannot be read");
 }
 
+/// Three who run something again and again, for a while.
+fn writers<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    world: &'scope World,
+) -> [std::thread::ScopedJoinHandle<'scope, ()>; 3] {
+    [0; 3].map(|_| {
+        scope.spawn(|| {
+            for _ in 0..5 {
+                let ran = world.run(&["run", "--", "sh", "-c", "seq 20000; seq 99 > made"]);
+                assert_eq!(ran.code, 0, "{ran:?}");
+            }
+        })
+    })
+}
+
 #[test]
 fn a_backup_that_is_made_while_others_write_is_sound() {
     let Some(world) = World::new() else { return };
     call(&world, &["--", "true"]);
     std::thread::scope(|scope| {
-        let writers = [0; 3].map(|_| {
-            scope.spawn(|| {
-                for _ in 0..5 {
-                    let ran = world.run(&["run", "--", "sh", "-c", "seq 20000; seq 99 > made"]);
-                    assert_eq!(ran.code, 0, "{ran:?}");
-                }
-            })
-        });
+        let writers = writers(scope, &world);
         for number in 0..4 {
             let (file, other) = (format!("{number}.tar"), world.at(format!("home{number}")));
             let copied = world.run(&["backup", &file]);
@@ -421,14 +429,7 @@ fn room_is_made_beside_runs_and_nothing_of_theirs_is_lost() {
     let Some(world) = World::new() else { return };
     call(&world, &["--", "true"]);
     std::thread::scope(|scope| {
-        let writers = [0; 3].map(|_| {
-            scope.spawn(|| {
-                for _ in 0..5 {
-                    let ran = world.run(&["run", "--", "sh", "-c", "seq 20000; seq 99 > made"]);
-                    assert_eq!(ran.code, 0, "{ran:?}");
-                }
-            })
-        });
+        let writers = writers(scope, &world);
         while !writers.iter().all(|writer| writer.is_finished()) {
             let ran = world.run(&["gc", "--keep", "0d"]);
             assert_eq!(ran.code, 0, "{ran:?}");

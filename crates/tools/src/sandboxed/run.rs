@@ -248,35 +248,28 @@ impl LimitWords {
         *self == LimitWords::default()
     }
 
-    fn over(self, base: Limits) -> Result<Limits, ToolError> {
+    /// These where they say something, and those of `base` otherwise.
+    pub fn over(&self, base: Limits) -> Result<Limits, ToolError> {
         Ok(Limits {
-            memory: read("memory", self.memory, base.memory)?,
-            cpu: read("cpu", self.cpu, base.cpu)?,
-            pids: read("pids", self.pids, base.pids)?,
-            timeout: read("timeout", self.timeout, base.timeout)?,
-            cpu_time: self
-                .cpu_time
-                .map(|text| text.parse().map_err(|error| wrong("limits.cpu_time", &error)))
-                .transpose()?
-                .or(base.cpu_time),
-            disk: read("disk", self.disk, base.disk)?,
-            files: read("files", self.files, base.files)?,
-            open_files: read("open_files", self.open_files, base.open_files)?,
-            output: read("output", self.output, base.output)?,
+            memory: read("memory", &self.memory)?.unwrap_or(base.memory),
+            cpu: read("cpu", &self.cpu)?.unwrap_or(base.cpu),
+            pids: read("pids", &self.pids)?.unwrap_or(base.pids),
+            timeout: read("timeout", &self.timeout)?.unwrap_or(base.timeout),
+            cpu_time: read("cpu_time", &self.cpu_time)?.or(base.cpu_time),
+            disk: read("disk", &self.disk)?.unwrap_or(base.disk),
+            files: read("files", &self.files)?.unwrap_or(base.files),
+            open_files: read("open_files", &self.open_files)?.unwrap_or(base.open_files),
+            output: read("output", &self.output)?.unwrap_or(base.output),
         })
     }
 }
 
 fn read<T: FromStr<Err: Display>>(
     name: &str,
-    text: Option<String>,
-    base: T,
-) -> Result<T, ToolError> {
-    let text = match text {
-        Some(text) => text,
-        None => return Ok(base),
-    };
-    text.parse().map_err(|error| wrong(&format!("limits.{name}"), &error))
+    text: &Option<String>,
+) -> Result<Option<T>, ToolError> {
+    let read = text.as_ref().map(|text| text.parse());
+    read.transpose().map_err(|error| wrong(&format!("limits.{name}"), &error))
 }
 
 fn wrong(field: &str, error: &dyn Display) -> ToolError {
