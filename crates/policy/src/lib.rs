@@ -56,7 +56,7 @@
 //! # use hotcell_policy::{Account, Permit};
 //! # use hotcell_request::Call;
 //! fn forge(call: &Call) -> Permit<'_> {
-//!     Permit { call, account: Account::default(), here: std::marker::PhantomData }
+//!     Permit { call, account: Account::default(), constraints: Default::default(), here: std::marker::PhantomData }
 //! }
 //! ```
 //!
@@ -64,7 +64,7 @@
 //! # use hotcell_policy::{Account, Permit};
 //! # use hotcell_request::Call;
 //! fn forge(call: &Call) -> Permit<'_> {
-//!     Permit::new(call, Account::default())
+//!     Permit::new(call, Account::default(), Default::default())
 //! }
 //! ```
 //!
@@ -98,33 +98,39 @@
 //! }
 //! ```
 
-mod rules;
+mod built_in;
+mod condition;
+mod constraints;
+mod explain;
+mod facts;
+mod fault;
+mod hint;
+mod index;
+mod judge;
+mod learn;
+mod mint;
+mod read;
+mod rule;
+mod snapshot;
+mod subject;
+mod verdict;
+mod when;
+mod yaml;
+
 #[cfg(test)]
 mod tests;
-mod verdict;
 
-pub use rules::Snapshot;
+pub use built_in::Protected;
+pub use condition::Field;
+pub use constraints::{Constraints, TwoSandboxes};
+pub use explain::{Explained, Explanation, Outcome};
+pub use facts::{Extension, Facts, Grant, TokenStatus};
+pub use fault::{At, FAULTS_MOST, Fault, Warning};
+pub use judge::judge;
+pub use learn::{Wanted, learn};
+pub use mint::{NotCovered, Scope};
+pub use read::{Expectation, MODES, RULES_MOST, Redact, STATES, TESTS_MOST, expectations};
+pub use rule::Rule;
+pub use snapshot::{DEFAULT, Loaded, Snapshot, approvers};
 pub use verdict::{Account, Permit, Spoken, Verdict};
-
-use hotcell_request::Call;
-use hotcell_types::Decision;
-
-/// What is so at the moment of the decision, fetched by the engine.
-#[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// The one clock reading of an evaluation, in nanoseconds since 1970.
-    pub now: i64,
-    /// The mode and the state of the caller's workflow.
-    pub mode: Option<String>,
-    pub state: Option<String>,
-}
-
-/// The decision on a call. Every rule is asked; the strictest answer counts; silence is a refusal.
-pub fn judge<'call>(snapshot: &Snapshot, call: &'call Call, facts: &Facts) -> Verdict<'call> {
-    let account = Account { spoken: snapshot.speak(call, facts) };
-    match account.decision() {
-        Some(Decision::Allow) => Verdict::Allow(Permit::new(call, account)),
-        Some(Decision::Review) => Verdict::Review(account),
-        Some(Decision::Deny) | None => Verdict::Deny(account),
-    }
-}
+pub use yaml::FILE_MOST;

@@ -1,56 +1,111 @@
-//! The policy of a home without one.
+//! What the tests of this crate have in common: tools to call, and verdicts as one line of text.
 
-use crate::{Facts, Snapshot, Verdict, judge};
-use hotcell_request::{Arguments, Call, Registry, Request, Tool, ToolName};
+mod cases;
+mod default;
+mod files;
+mod laws;
+mod tokens;
+mod words;
+
+use hotcell_request::{Arguments, Call, Label, Registry, Request, Tool, ToolName, Value};
 use hotcell_types::{CallId, Caller, Door, Effect, Name};
 use serde_json::json;
 
-fn call(name: &str, effects: &[Effect]) -> Call {
+use crate::{Account, Facts, Loaded, Snapshot, Verdict, judge};
+
+/// A tool of each kind that rules tell apart. All take the same arguments.
+pub(crate) fn registry() -> Registry {
     let registry = Registry::new();
+    for (name, effect) in [
+        ("fs.write", Effect::Write),
+        ("fs.patch", Effect::Write),
+        ("fs.read", Effect::Read),
+        ("math.add", Effect::Pure),
+        ("shell.run", Effect::Execute),
+        ("http.fetch", Effect::Network),
+        ("policy.update", Effect::Write),
+        ("other/fs.write", Effect::Write),
+    ] {
+        registry.register(tool(name, name, &[effect])).unwrap();
+    }
+    registry.register(tool("fs.copy", "fs.write", &[Effect::Read, Effect::Write])).unwrap();
+    registry.register(tool("code_execute", "code.execute", &[Effect::Execute])).unwrap();
+    registry
+}
+
+pub(crate) fn tool(name: &str, operation: &str, effects: &[Effect]) -> Tool {
+    let place = |kind: &str| json!({"type": "string", "x-hotcell": kind});
     let tool = json!({
         "name": name, "version": "1.0.0", "title": "A tool", "description": "Does something.",
-        "input": {"type": "object"}, "output": true,
-        "effects": effects, "category": "test",
-        "operation": if name == "code_execute" { "code.execute" } else { name },
+        "input": {"type": "object", "properties": {
+            "path": place("path"),
+            "paths": {"type": "array", "items": place("path")},
+            "host": place("host"),
+            "hosts": {"type": "array", "items": place("host")},
+            "method": place("method"),
+            "size": {"type": "integer"},
+            "ratio": {"type": "number"},
+            "text": {"type": "string"},
+            "maybe": {"type": ["string", "null"]},
+            "flag": {"type": "boolean"},
+            "list": {"type": "array", "items": {"type": "integer"}},
+            "deep": {"type": "object", "properties": {"a": {"$ref": "#/$defs/word"}},
+                     "additionalProperties": false},
+            "open": {"type": "object"},
+        }, "$defs": {"word": {"type": "string"}}},
+        "output": true, "effects": effects, "category": "test", "operation": operation,
     });
-    registry.register(Tool::from_json(tool.to_string().as_bytes()).unwrap()).unwrap();
-    let request = Request::new(name.parse::<ToolName>().unwrap(), Arguments::Value(json!({})));
+    Tool::from_json(tool.to_string().as_bytes()).unwrap()
+}
+
+pub(crate) fn call_of(registry: &Registry, name: &str, args: Value) -> Call {
+    let request = Request::new(name.parse::<ToolName>().unwrap(), Arguments::Value(args));
     let caller = Caller::local(Name::LOCAL, Door::Cli);
-    Call::new(request, caller, CallId::new(1, [0; 10]), &registry).unwrap()
+    Call::new(request, caller, CallId::new(1, [0; 10]), registry).unwrap()
 }
 
-fn check(name: &str, effects: &[Effect], expected: &str) {
-    let call = call(name, effects);
-    let verdict = judge(&Snapshot::built_in(), &call, &Facts::default());
-    let said = match &verdict {
-        Verdict::Allow(permit) => {
-            assert!(std::ptr::eq(permit.call(), &call), "the value judged is the value executed");
-            format!("allow: {}", permit.account().reason())
-        }
-        Verdict::Review(account) => format!("review: {}", account.reason()),
-        Verdict::Deny(account) => format!("deny: {}", account.reason()),
+/// Registering tools takes longer than everything else.
+pub(crate) fn shared() -> &'static Registry {
+    static SHARED: std::sync::OnceLock<Registry> = std::sync::OnceLock::new();
+    SHARED.get_or_init(registry)
+}
+
+pub(crate) fn call(name: &str, args: Value) -> Call {
+    call_of(shared(), name, args)
+}
+
+pub(crate) fn loaded(text: &str) -> Loaded {
+    Snapshot::load(text.as_bytes(), &shared().tools()).unwrap_or_else(|faults| {
+        panic!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    })
+}
+
+pub(crate) fn policy(text: &str) -> Snapshot {
+    loaded(text).snapshot
+}
+
+pub(crate) fn facts() -> Facts {
+    Facts { now: 1_000, ..Facts::default() }
+}
+
+pub(crate) fn tag(name: &str) -> Label {
+    name.parse().unwrap()
+}
+
+/// `decision [rules that spoke] why`
+pub(crate) fn said(verdict: &Verdict<'_>) -> String {
+    let line = |decision: &str, account: &Account<'_>| {
+        format!("{decision} [{}] {}", account.rules().join(" "), account.reason())
     };
-    assert_eq!(said, expected, "{name} {effects:?}");
-}
-
-#[test]
-fn what_is_pure_or_only_reads_is_allowed_and_so_is_code_in_a_sandbox() {
-    check("math.add", &[Effect::Pure], "allow: it depends on its arguments alone");
-    check("fs.read", &[Effect::Read], "allow: it only reads");
-    let code =
-        "allow: it runs in a sandbox without a network, and only files that it made come back";
-    check("code_execute", &[Effect::Execute], code);
-}
-
-#[test]
-fn everything_else_is_refused() {
-    for (name, effects) in [
-        ("fs.write", &[Effect::Write][..]),
-        ("fs.change", &[Effect::Read, Effect::Write]),
-        ("shell.run", &[Effect::Execute]),
-        ("http_fetch", &[Effect::Network]),
-        ("http_read", &[Effect::Read, Effect::Network]),
-    ] {
-        check(name, effects, "deny: no rule allows it");
+    match verdict {
+        Verdict::Allow(permit) => line("allow", permit.account()),
+        Verdict::Review(account) => line("review", account),
+        Verdict::Deny(account) => line("deny", account),
+        Verdict::Ask(account) => format!("ask [{}]", account.rules().join(" ")),
     }
+}
+
+pub(crate) fn verdict_of(text: &str, call: &Call, facts: &Facts) -> String {
+    let snapshot = policy(text);
+    said(&judge(&snapshot, call, facts))
 }

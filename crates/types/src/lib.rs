@@ -18,7 +18,7 @@ pub use decision::Decision;
 pub use effect::{Effect, Effects};
 pub use id::{BadId, CallId};
 pub use level::{Layer, LayerReport, Level, UnknownLevel};
-pub use limits::{Limit, Limits};
+pub use limits::{Above, Limit, Limits, SomeLimits};
 pub use outcome::{
     Artifact, BlockedSyscall, Exit, Outcome, Output, Skipped, Stage, Status, Timing, Usage,
 };

@@ -56,6 +56,12 @@ impl Bytes {
         Bytes::literal(n as u64 * 1024)
     }
 
+    /// With so many more, up to the largest amount.
+    pub const fn plus(self, more: u64) -> Bytes {
+        let sum = self.get().saturating_add(more);
+        Bytes::literal(if sum > BYTES_MOST { BYTES_MOST } else { sum })
+    }
+
     pub const fn mib(n: u32) -> Bytes {
         Bytes::literal(n as u64 * 1024 * 1024)
     }
@@ -116,6 +122,11 @@ impl Cpus {
 }
 
 impl Count {
+    /// With so many more.
+    pub const fn plus(self, more: u64) -> Count {
+        Count(self.0.saturating_add(more))
+    }
+
     pub const fn of(n: u32) -> Count {
         match NonZeroU64::new(n as u64) {
             Some(n) => Count(n),

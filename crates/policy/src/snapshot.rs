@@ -1,0 +1,225 @@
+//! A policy that was read, ready to be asked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use hotcell_request::{Digest, Label, Tools, canonical};
+use hotcell_types::Name;
+use serde_json::{Value, json};
+
+use crate::built_in::{BUILT_IN, BuiltIn, Protected};
+use crate::fault::{Fault, Warning};
+use crate::index::Index;
+use crate::read::{self, File, Redact};
+use crate::rule::Rule;
+use crate::verdict::SPEAKERS;
+use crate::yaml;
+
+/// The text of the policy of a home without one.
+pub const DEFAULT: &str = include_str!("../policies/default.yaml");
+const WORKSPACE_WRITES: &str = include_str!("../policies/workspace-writes.yaml");
+
+/// One version of a policy. Never changes: another policy is another snapshot. A copy costs nothing.
+#[derive(Clone)]
+pub struct Snapshot {
+    policy: Arc<Policy>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Policy {
+    name: String,
+    digest: Digest,
+    pub(crate) built_in: &'static [BuiltIn],
+    pub(crate) protected: Protected,
+    /// By name, so that their order in the file changes nothing.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) index: Index,
+    pub(crate) extensions: Vec<String>,
+    redact: Vec<Redact>,
+    approvers: Vec<String>,
+    identities: BTreeMap<Name, Vec<Label>>,
+}
+
+/// A policy, and what its author might not have meant.
+#[derive(Debug)]
+pub struct Loaded {
+    pub snapshot: Snapshot,
+    pub warnings: Vec<Warning>,
+}
+
+impl Snapshot {
+    /// Reads a rule file. `tools` are those that `when` is checked against.
+    pub fn load(text: &[u8], tools: &Tools) -> Result<Loaded, Vec<Fault>> {
+        Snapshot::load_protecting(text, tools, Protected::default())
+    }
+
+    /// The same, with other names for what the built-in rules protect.
+    pub fn load_protecting(
+        text: &[u8],
+        tools: &Tools,
+        protected: Protected,
+    ) -> Result<Loaded, Vec<Fault>> {
+        let (policy, warnings) = Policy::compile(&[text], tools, protected, BUILT_IN)?;
+        Ok(Loaded { snapshot: Snapshot { policy: Arc::new(policy) }, warnings })
+    }
+
+    /// The same policy with the sources of its extensions, which are as much of it as its rules are.
+    pub fn with_sources(self, sources: &BTreeMap<String, String>) -> Snapshot {
+        if sources.is_empty() {
+            return self;
+        }
+        let digest = canonical::digest(&json!({
+            "policy": self.policy.digest.to_string(),
+            "sources": sources,
+        }));
+        match Arc::try_unwrap(self.policy) {
+            Ok(policy) => Snapshot { policy: Arc::new(Policy { digest, ..policy }) },
+            // Somebody else has it without them.
+            Err(policy) => Snapshot { policy },
+        }
+    }
+
+    /// The policy of a home without one.
+    pub fn built_in() -> Snapshot {
+        Snapshot::embedded("built-in 1", &[DEFAULT])
+    }
+
+    /// The same, and what runs change in a copy of the workspace is brought back, except where somebody
+    /// else would execute it without being asked. For who embeds hotcell and owns the workspace.
+    pub fn with_workspace_writes() -> Snapshot {
+        Snapshot::embedded("built-in 1, with writes", &[DEFAULT, WORKSPACE_WRITES])
+    }
+
+    /// Which version this is, for the record.
+    pub fn name(&self) -> &str {
+        &self.policy.name
+    }
+
+    /// Of what the policy says, not of how it is written: comments and spaces do not count.
+    pub fn digest(&self) -> Digest {
+        self.policy.digest
+    }
+
+    /// All rules, by name.
+    pub fn rules(&self) -> &[Rule] {
+        &self.policy.rules
+    }
+
+    /// Names of the rules that every policy has, with their reasons.
+    pub fn built_in_rules(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.policy.built_in.iter().map(|rule| (rule.name, rule.reason))
+    }
+
+    /// Files of TypeScript that have a say in every decision.
+    pub fn extensions(&self) -> &[String] {
+        &self.policy.extensions
+    }
+
+    /// What is never shown or kept, besides what is known anyway.
+    pub fn redact(&self) -> &[Redact] {
+        &self.policy.redact
+    }
+
+    /// The lines of those who may answer in its name.
+    pub fn approvers(&self) -> &[String] {
+        &self.policy.approvers
+    }
+
+    /// What the policy calls somebody.
+    pub fn tags_of(&self, subject: &Name) -> &[Label] {
+        self.policy.identities.get(subject).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_built_in(texts: &[&[u8]], built_in: &'static [BuiltIn]) -> Snapshot {
+        let compiled = Policy::compile(texts, &Tools::default(), Protected::default(), built_in);
+        Snapshot { policy: Arc::new(compiled.unwrap().0) }
+    }
+
+    /// A test reads them. If they could not be read, there would be no rules, and nothing allowed.
+    fn embedded(name: &str, texts: &[&str]) -> Snapshot {
+        let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        let compiled = Policy::compile(&texts, &Tools::default(), Protected::default(), BUILT_IN);
+        let policy = compiled.map_or_else(
+            |_| Policy::of(File::default(), &[], Protected::default(), BUILT_IN),
+            |(policy, _)| policy,
+        );
+        Snapshot { policy: Arc::new(Policy { name: name.into(), ..policy }) }
+    }
+}
+
+impl Policy {
+    pub(crate) fn compile(
+        texts: &[&[u8]],
+        tools: &Tools,
+        protected: Protected,
+        built_in: &'static [BuiltIn],
+    ) -> Result<(Policy, Vec<Warning>), Vec<Fault>> {
+        let taken = built_in.iter().map(|rule| rule.name).chain(SPEAKERS);
+        let taken: Vec<&str> = taken.collect();
+        let mut file = File::default();
+        let mut trees = Vec::new();
+        for text in texts {
+            let tree = yaml::parse(text).map_err(|fault| vec![fault])?;
+            let part = read::read(tree.as_ref(), &String::from_utf8_lossy(text), tools, &taken)?;
+            trees.push(tree.map_or(Value::Null, |tree| tree.value()));
+            file.rules.extend(part.rules);
+            file.extensions.extend(part.extensions);
+            file.redact.extend(part.redact);
+            file.approvers.extend(part.approvers);
+            file.identities.extend(part.identities);
+            file.warnings.extend(part.warnings);
+        }
+        let warnings = std::mem::take(&mut file.warnings);
+        Ok((Policy::of(file, &trees, protected, built_in), warnings))
+    }
+
+    fn of(
+        file: File,
+        trees: &[Value],
+        protected: Protected,
+        built_in: &'static [BuiltIn],
+    ) -> Policy {
+        let names: Vec<&str> = built_in.iter().map(|rule| rule.name).collect();
+        let Protected { policy, audit, state, bootstrap, kernel } = &protected;
+        let digest = canonical::digest(&json!({
+            "built_in": names,
+            "protected": [policy, audit, state, bootstrap, kernel],
+            "rules": trees,
+        }));
+        let mut rules = file.rules;
+        rules.sort_by(|one, other| one.name.cmp(&other.name));
+        Policy {
+            name: format!("policy {:.12}", digest.to_string()),
+            digest,
+            built_in,
+            protected,
+            index: Index::new(&rules),
+            rules,
+            extensions: file.extensions,
+            redact: file.redact,
+            approvers: file.approvers,
+            identities: file.identities,
+        }
+    }
+}
+
+/// Whom a policy names as its approvers, whatever its rules say: it may be older than the tools.
+pub fn approvers(text: &[u8]) -> Result<Vec<String>, Vec<Fault>> {
+    let tree = yaml::parse(text).map_err(|fault| vec![fault])?;
+    let tree = tree.map_or(Value::Null, |tree| tree.value());
+    let lines = tree.get("approvers").and_then(Value::as_array).into_iter().flatten();
+    Ok(lines.filter_map(|line| Some(line.as_str()?.to_owned())).collect())
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = &self.policy;
+        write!(f, "Snapshot({:?}, {}, {} rules)", policy.name, policy.digest, policy.rules.len())
+    }
+}
