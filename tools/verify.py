@@ -417,7 +417,7 @@ def read_tables(connection, said):
     if single("PRAGMA application_id") != 0x686F7463:
         raise Broken("application_id: another program made this database")
     version = single("PRAGMA user_version")
-    if version not in (1, 2):
+    if version not in (1, 2, 3, 4):
         raise Missing(f"knowledge of tables of version {version}")
     found = single("PRAGMA integrity_check(1)")
     if found != "ok":
@@ -437,7 +437,7 @@ def read_tables(connection, said):
             raise Broken(f"event {chain.last + 1}: {error}") from None
         chain.take(event)
         for payload in ("input", "output"):
-            lost += not is_kept(connection, chain.last, event, payload)
+            lost += not is_kept(connection, version, event, payload)
     if chain.last == 0:
         raise Broken("count: there is no event, and the first is made with the home")
     unfinished = list(connection.execute("SELECT call, seq FROM unfinished"))
@@ -463,15 +463,21 @@ def read_tables(connection, said):
 
 
 def is_of_a_row(event):
-    is_such = event["kind"] in ("artifact_added", "artifact_changed")
+    is_such = event["kind"] in ("artifact_added", "artifact_changed", "bearer_changed")
     return is_such and event["output_media"].startswith("row:")
 
 
-def is_kept(connection, seq, event, payload):
-    digest, head = event[f"{payload}_digest"], event[f"{payload}_head"]
+def is_kept(connection, version, event, payload):
+    seq, digest, head = event["seq"], event[f"{payload}_digest"], event[f"{payload}_head"]
     if digest is None or payload == "output" and is_of_a_row(event):
         return True
-    row = connection.execute("SELECT content FROM payload WHERE digest = ?", (digest,)).fetchone()
+    row = None
+    if version >= 3:
+        small = f"SELECT {payload} FROM small WHERE seq = ? AND {payload} IS NOT NULL"
+        row = connection.execute(small, (seq,)).fetchone()
+    if row is None:
+        shared = "SELECT content FROM payload WHERE digest = ?"
+        row = connection.execute(shared, (digest,)).fetchone()
     if row is None:
         return False
     if head is not None:

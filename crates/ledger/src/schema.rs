@@ -153,6 +153,9 @@ fn version(conn: &Connection) -> Result<i64, Error> {
 
 /// Makes the tables, or brings them up to date. Refused if a newer hotcell has been here.
 pub fn migrate(tx: &Transaction<'_>) -> Result<(), Error> {
+    if is_current(tx)? {
+        return Ok(());
+    }
     tx.execute_batch(
         "CREATE TABLE IF NOT EXISTS artifact_schema (version INTEGER NOT NULL) STRICT",
     )?;

@@ -177,9 +177,8 @@ fn hashed_bytes(record: &Record) -> Vec<Vec<u8>> {
             let mut bytes = Vec::new();
             encode(event, &mut bytes).unwrap();
             all.push(bytes);
-            for summary in event.input.iter().chain(&event.output) {
-                all.extend(record.payload(summary).unwrap());
-            }
+            all.extend(record.input(event).unwrap());
+            all.extend(record.output(event).unwrap());
         }
     }
 }

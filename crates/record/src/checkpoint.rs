@@ -165,33 +165,50 @@ impl FromStr for Checkpoint {
     }
 }
 
+/// A checkpoint as it was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) number: i64,
+    pub(crate) line: String,
+    pub(crate) is_sunk: bool,
+}
+
+/// When a checkpoint counts as one that the sink has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sunk {
+    /// When somebody says so.
+    Later,
+    /// At once, unless others wait before it: whoever opens the record next sees what the sink lacks.
+    Soon,
+}
+
 /// Signs the end of the chain as this transaction sees it, unless the last checkpoint did.
 pub(crate) fn write(
     tx: &Transaction<'_>,
     home: HomeId,
     key: &Key,
     time: i64,
-) -> rusqlite::Result<bool> {
+    sunk: Sunk,
+) -> rusqlite::Result<Option<Written>> {
     let (seq, hash) = store::head(tx)?;
     let last = "SELECT number, seq, line FROM checkpoint ORDER BY number DESC LIMIT 1";
     let last = tx
         .prepare_cached(last)?
         .query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?)))
         .optional()?;
-    let (number, prev) = match last {
-        Some((_, covered, _)) if covered >= seq as i64 => return Ok(false),
+    let (before, prev) = match last {
+        Some((_, covered, _)) if covered >= seq as i64 => return Ok(None),
         Some((number, _, line)) => (number, Digest::of(String::as_bytes(&line))),
         None => (0, genesis(home)),
     };
     let (key_, signature) = (Hex::ZERO, Hex::ZERO);
     let unsigned = Checkpoint { home, seq, hash, count: seq, time, prev, key: key_, signature };
-    let line = unsigned.sign(key).to_string();
-    tx.prepare_cached("INSERT INTO checkpoint VALUES (?1, ?2, ?3, 0)")?.execute(params![
-        number + 1_i64,
-        seq as i64,
-        line
-    ])?;
-    Ok(true)
+    let (number, line) = (before + 1_i64, unsigned.sign(key).to_string());
+    let insert = "INSERT INTO checkpoint VALUES (?1, ?2, ?3,
+        ?4 AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE is_sunk = 0)) RETURNING is_sunk";
+    let row = params![number, seq as i64, line, sunk == Sunk::Soon];
+    let is_sunk = tx.prepare_cached(insert)?.query_row(row, |row| row.get(0))?;
+    Ok(Some(Written { number, line, is_sunk }))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Kind {
 
     /// Whether it can be about a row of another table.
     pub fn is_of_rows(self) -> bool {
-        matches!(self, Kind::ArtifactAdded | Kind::ArtifactChanged)
+        matches!(self, Kind::ArtifactAdded | Kind::ArtifactChanged | Kind::BearerChanged)
     }
 
     /// Whether it closes an intent.
@@ -158,6 +158,13 @@ pub struct Payload {
     pub content: Vec<u8>,
 }
 
+/// Which payload of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Input,
+    Output,
+}
+
 /// A row of another table, and the digest of what it says. Both are recorded as they are: nothing in
 /// them may be secret. The row itself is kept elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,9 +198,10 @@ impl Event {
     }
 
     /// What was summed up, and may be kept as a payload.
-    pub(crate) fn payloads(&self) -> impl Iterator<Item = &Summary> {
-        let output = self.output.iter().filter(|_| self.stated().is_none());
-        self.input.iter().chain(output)
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = (Side, &Summary)> {
+        let input = self.input.iter().map(|summary| (Side::Input, summary));
+        let output = self.output.iter().map(|summary| (Side::Output, summary));
+        input.chain(output.filter(|_| self.stated().is_none()))
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rusqlite::Transaction;
-
-use crate::checkpoint;
+use crate::checkpoint::{self, Sunk, Written};
+use crate::db::{WAL_FOUND, WAL_LEFT};
 use crate::error::AppendError;
 use crate::event::Kind;
 use crate::record::Shared;
-use crate::store::Rows;
+use crate::store::{Done, Rows};
 use crate::writer::{Durability, Failing};
 
 /// Most checkpoints that are handed to the sink at one time.
@@ -38,6 +38,8 @@ impl Shared {
             let shared = Arc::clone(self);
             let thread = thread::Builder::new().name("record".into());
             *kept = Some(thread.spawn(move || keep(&shared))?);
+            // Before a commit, which begins the log anew.
+            self.writer.shorten_wal(WAL_FOUND);
             self.house.is_open.store(true, Ordering::Release);
         }
         Ok(())
@@ -98,15 +100,49 @@ impl Shared {
         Ok(())
     }
 
+    /// Takes no more, and commits these as the last: one sync for them and for the signature that a clean
+    /// end has. What is left is done when the record is closed.
+    pub(crate) fn write_last(&self, rows: Rows) -> Done {
+        self.close_house()?;
+        // Whether others' events could be written is told to who closes the record.
+        self.writer.close().ok();
+        let is_read = self.options.sink.anchor(&self.home).is_some();
+        let (tell, told) = channel();
+        let signing = self.signing_as(if is_read { Sunk::Soon } else { Sunk::Later }, tell);
+        let [last, signed] = self.writer.last([rows, signing], Durability::Synced)?;
+        if let (Ok(_), Ok(written)) = (signed, told.try_recv()) {
+            self.writer.desk().unsigned = 0;
+            self.is_sealed.store(self.hand_over(&written), Ordering::Relaxed);
+        }
+        last
+    }
+
+    /// Whether the sink has it, as the database says.
+    fn hand_over(&self, written: &Written) -> bool {
+        if !written.is_sunk {
+            return false;
+        }
+        let is_there = self.options.sink.write(&self.home, &written.line).is_ok();
+        if !is_there {
+            // If this fails, whoever opens the record next finds that out.
+            self.writer.last([unsunk(written.number - 1)], Durability::Committed).ok();
+        }
+        is_there
+    }
+
     /// The same when nothing else is written any more: a clean end is signed. It cannot be part of the
-    /// last event's transaction, whose caller does not know that it is the last; but one sync serves
+    /// last event's transaction, whose caller does not say that it is the last; but one sync serves
     /// both, since the outcome of a call is committed without one.
     pub(crate) fn last_checkpoint(&self) -> Result<(), AppendError> {
+        if self.is_sealed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let is_signed = self.writer.desk().unsigned == 0 && self.is_signed()?;
         let signed = if is_signed {
             self.writer.sync_rest()
         } else {
-            self.writer.last(self.signing(), Durability::Synced).map(drop)
+            let signed = self.writer.last([self.signing()], Durability::Synced);
+            signed.and_then(|[signed]| signed).map(drop)
         };
         if let Err(error) = signed {
             // What was committed before is kept nevertheless.
@@ -118,8 +154,8 @@ impl Shared {
         {
             // After what matters, since it may take the last space of a disk; before a commit, which
             // begins the log anew. If that is lost, they are handed over once more.
-            self.writer.shorten_wal();
-            self.writer.last(sunk(last), Durability::Committed).ok();
+            self.writer.shorten_wal(WAL_LEFT);
+            self.writer.last([sunk(last)], Durability::Committed).ok();
         }
         Ok(())
     }
@@ -137,12 +173,7 @@ impl Shared {
     /// Takes back that the sink has what comes after this number. A sink that is not synced may have
     /// lost it with the system's end.
     pub(crate) fn unsink_after(&self, number: i64) -> Result<(), AppendError> {
-        let rows = move |tx: &Transaction<'_>| {
-            let unsunk = "UPDATE checkpoint SET is_sunk = 0 WHERE number > ?1";
-            tx.execute(unsunk, [number])?;
-            Ok(Vec::new())
-        };
-        self.writer.rows(Box::new(rows), Durability::Committed).map(drop)
+        self.writer.rows(unsunk(number), Durability::Committed).map(drop)
     }
 
     /// Hands over what the sink does not have yet, in order. A sink that fails stops nothing: the gap is
@@ -191,13 +222,27 @@ impl Shared {
     }
 
     fn signing(&self) -> Rows {
+        self.signing_as(Sunk::Later, channel().0)
+    }
+
+    fn signing_as(&self, sunk: Sunk, tell: Sender<Written>) -> Rows {
         let (home, time) = (self.id, (self.options.clock)());
         let key = self.key.clone();
         Box::new(move |tx| {
-            checkpoint::write(tx, home, &key, time)?;
+            if let Some(written) = checkpoint::write(tx, home, &key, time, sunk)? {
+                // Nobody may want to know.
+                tell.send(written).ok();
+            }
             Ok(Vec::new())
         })
     }
+}
+
+fn unsunk(after: i64) -> Rows {
+    Box::new(move |tx| {
+        tx.execute("UPDATE checkpoint SET is_sunk = 0 WHERE number > ?1", [after])?;
+        Ok(Vec::new())
+    })
 }
 
 fn sunk(last: i64) -> Rows {

@@ -8,6 +8,7 @@
 
 mod backup;
 mod checkpoint;
+mod compact;
 mod db;
 mod encode;
 mod error;
@@ -31,6 +32,7 @@ mod writer;
 
 pub use backup::{BackupError, restore};
 pub use checkpoint::{BadCheckpoint, Checkpoint};
+pub use compact::Compacted;
 pub use db::{OpenError, OpenFault};
 pub use encode::{UnknownVersion, VERSION, encode};
 pub use error::{AppendError, ReadError, WriteError};
@@ -40,7 +42,7 @@ pub use hex::{BadHex, Digest, EventId, Hex, HomeId, OwnerId};
 pub use prepare::{MOST_CONTENT, MOST_NAME, MOST_REASON, MOST_RULES};
 pub use query::{Filter, MOST_PAGE, Run, look, statements};
 pub use record::{Intent, Options, Record, now};
-pub use redact::{LEAST_SECRET, MOST_PATTERNS, Pattern};
+pub use redact::{LEAST_SECRET, MOST_PATTERNS, Pattern, Redactor};
 pub use retention::{Fill, Pruned, RetentionPolicy, Size};
 pub use sink::Sink;
 pub use store::Receipt;

@@ -74,8 +74,10 @@ pub(crate) fn is_alive(home: &Path, id: OwnerId) -> bool {
     }
 }
 
-/// Removes what dead processes left. Where nobody else is, that is one look at the directory.
-pub(crate) fn sweep(home: &Path, own: OwnerId) -> io::Result<()> {
+/// Removes what dead processes left, and says of how many. Where nobody else is, that is one look at the
+/// directory.
+pub(crate) fn sweep(home: &Path, own: OwnerId) -> io::Result<usize> {
+    let mut dead = 0;
     for entry in fs::read_dir(home.join(DIRECTORY))? {
         let name = entry?.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".lock")?.parse::<Hex<16>>().ok());
@@ -84,9 +86,20 @@ pub(crate) fn sweep(home: &Path, own: OwnerId) -> io::Result<()> {
         // Held while it goes, so that whoever made it just now sees that it is gone.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             fs::remove_file(lock_path(home, id)).ok();
+            dead += 1;
         }
     }
-    Ok(())
+    Ok(dead)
+}
+
+/// Whether no other process uses the home. If that cannot be said, one does.
+pub(crate) fn is_alone(home: &Path, own: OwnerId) -> bool {
+    let Ok(entries) = fs::read_dir(home.join(DIRECTORY)) else { return false };
+    entries.into_iter().all(|entry| {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".lock")?.parse::<Hex<16>>().ok());
+        id.is_some_and(|id| id == own || !is_alive(home, id))
+    })
 }
 
 /// The home, alone: nobody uses it, and nobody can begin to before this is dropped.
@@ -122,9 +135,11 @@ mod tests {
         assert!(is_alive(home.path(), one.id()) && is_alive(home.path(), two.id()));
         assert!(!is_alive(home.path(), Hex::ZERO));
         sweep(home.path(), one.id()).unwrap();
+        assert!(!is_alone(home.path(), one.id()));
         assert!(Alone::with(home.path()).unwrap().is_none());
         drop(one);
         assert!(!is_alive(home.path(), gone) && is_alive(home.path(), two.id()));
+        assert!(is_alone(home.path(), two.id()));
         drop(two);
         let alone = Alone::with(home.path()).unwrap().unwrap();
         assert!(Owner::new(home.path()).is_err());
@@ -139,7 +154,7 @@ mod tests {
         let left = lock_path(home.path(), Hex([7; 16]));
         fs::write(&left, "").unwrap();
         assert!(!is_alive(home.path(), Hex([7; 16])));
-        sweep(home.path(), Hex::ZERO).unwrap();
+        assert_eq!(sweep(home.path(), Hex::ZERO).unwrap(), 1);
         assert!(!left.exists());
     }
 }

@@ -21,14 +21,9 @@ pub const MOST_CONTENT: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) event: Event,
-    pub(crate) contents: Vec<Content>,
-}
-
-/// The beginning of a payload, stored beside the chain.
-#[derive(Debug)]
-pub(crate) struct Content {
-    pub(crate) digest: Digest,
-    pub(crate) bytes: Vec<u8>,
+    /// The beginning of each payload, stored beside the chain.
+    pub(crate) input: Option<Vec<u8>>,
+    pub(crate) output: Option<Vec<u8>>,
 }
 
 pub(crate) fn prepare(
@@ -39,9 +34,13 @@ pub(crate) fn prepare(
     let with_secrets = (!draft.secrets.is_empty()).then(|| redactor.with(&draft.secrets));
     let redactor = with_secrets.as_ref().unwrap_or(redactor);
     let name = |text: Option<String>| text.map(|text| clean(text, MOST_NAME, redactor));
-    let mut contents = Vec::new();
-    let mut sum_up =
-        |payload: Option<Payload>| payload.map(|payload| summary(payload, redactor, &mut contents));
+    let sum_up =
+        |payload: Option<Payload>| payload.map(|payload| sum_up(payload, redactor)).unzip();
+    let (input_summary, input) = sum_up(draft.input);
+    let (output_summary, output) = match draft.stated {
+        Some(row) => (Some(row.summary()), None),
+        None => sum_up(draft.output),
+    };
     let event = Event {
         seq: 0,
         version: VERSION,
@@ -60,8 +59,8 @@ pub(crate) fn prepare(
         bearer: name(draft.bearer),
         reason: draft.reason.map(|text| clean(text, MOST_REASON, redactor)),
         status: draft.status,
-        input: sum_up(draft.input),
-        output: draft.stated.map_or_else(|| sum_up(draft.output), |row| Some(row.summary())),
+        input: input_summary,
+        output: output_summary,
         // What SQLite can hold.
         duration_ns: draft.duration_ns.map(|span| span.min(i64::MAX as u64)),
         sandbox: name(draft.sandbox),
@@ -70,7 +69,7 @@ pub(crate) fn prepare(
         prev: Digest::ZERO,
         hash: Digest::ZERO,
     };
-    Ok(Prepared { event, contents })
+    Ok(Prepared { event, input, output })
 }
 
 fn rules(mut rules: Vec<String>, redactor: &Redactor) -> Vec<String> {
@@ -100,7 +99,8 @@ fn clean(text: String, most: usize, redactor: &Redactor) -> String {
     format!("{kept}…[{} bytes more]", rest.len())
 }
 
-fn summary(payload: Payload, redactor: &Redactor, contents: &mut Vec<Content>) -> Summary {
+/// What the chain says of it, and what is kept.
+fn sum_up(payload: Payload, redactor: &Redactor) -> (Summary, Vec<u8>) {
     let whole = match redactor.redact(&payload.content) {
         Cow::Borrowed(_) => payload.content,
         Cow::Owned(bytes) => bytes,
@@ -111,6 +111,6 @@ fn summary(payload: Payload, redactor: &Redactor, contents: &mut Vec<Content>) -
     bytes.truncate(MOST_CONTENT);
     bytes.shrink_to_fit();
     let head = is_cut.then(|| Digest::of(&bytes));
-    contents.push(Content { digest, bytes });
-    Summary { digest, length, head, media: clean(payload.media, MOST_NAME, redactor) }
+    let media = clean(payload.media, MOST_NAME, redactor);
+    (Summary { digest, length, head, media }, bytes)
 }

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hotcell_types::{CallId, Name, Status};
-use rusqlite::{Connection, OptionalExtension, named_params};
+use rusqlite::{Connection, named_params};
 
 use crate::db::{self, Access, OpenError, pragma};
 use crate::encode;
 use crate::error::ReadError;
-use crate::event::{Event, Kind, Stated, Summary};
+use crate::event::{Event, Kind, Side, Stated, Summary};
 use crate::record::Record;
 use crate::row::{self, COLUMNS};
 use crate::verify::{From, Verdict, verify_connection};
@@ -84,18 +84,37 @@ impl Record {
         Ok(event.filter(|event| event.caller.tenant == *tenant))
     }
 
-    /// What is kept of a payload: its beginning, or nothing if it was pruned.
-    pub fn payload(&self, summary: &Summary) -> Result<Option<Vec<u8>>, ReadError> {
+    /// What is kept of an event's input: its beginning, or nothing if it was pruned or there was none.
+    pub fn input(&self, event: &Event) -> Result<Option<Vec<u8>>, ReadError> {
+        self.content(event, Side::Input, event.input.as_ref())
+    }
+
+    /// The same of its output.
+    pub fn output(&self, event: &Event) -> Result<Option<Vec<u8>>, ReadError> {
+        self.content(event, Side::Output, event.output.as_ref())
+    }
+
+    fn content(
+        &self,
+        event: &Event,
+        side: Side,
+        summary: Option<&Summary>,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(summary) = summary else { return Ok(None) };
+        match self.read(|connection| Ok(row::content(connection, event.seq, side, summary)?))? {
+            Some(content) if !summary.is_of(&content) => Err(ReadError::TamperedPayload),
+            content => Ok(content),
+        }
+    }
+
+    /// Whose call it is, if anything of it is recorded.
+    pub fn tenant_of(&self, call: CallId) -> Result<Option<Name>, ReadError> {
         self.read(|connection| {
-            let content = "SELECT content FROM payload WHERE digest = ?1";
-            let mut content = connection.prepare_cached(content)?;
-            let digest = [summary.digest.0];
-            let content: Option<Vec<u8>> =
-                content.query_row(digest, |row| row.get(0)).optional()?;
-            match content {
-                Some(content) if !summary.is_of(&content) => Err(ReadError::TamperedPayload),
-                content => Ok(content),
-            }
+            let select = format!("SELECT {COLUMNS} FROM event WHERE call = ?1 LIMIT 1");
+            let mut select = connection.prepare_cached(&select)?;
+            let mut rows = select.query([call.to_bytes()])?;
+            let event = rows.next()?.map(|row| checked(row, &mut Vec::new())).transpose()?;
+            Ok(event.map(|event| event.caller.tenant))
         })
     }
 
@@ -254,16 +273,7 @@ fn page(
     kind: Option<&str>,
     status: &str,
 ) -> Result<Vec<Event>, ReadError> {
-    // Said so that the index over calls is used where there is one to look for.
-    let call = if filter.call.is_some() { "call = :call" } else { ":call IS NULL" };
-    let order = if filter.last { "DESC" } else { "ASC" };
-    let select = format!(
-        "SELECT {COLUMNS} FROM event WHERE tenant = :tenant AND {call} AND {status}
-            AND (:parent IS NULL OR parent = :parent) AND (:tool IS NULL OR tool = :tool)
-            AND (:kind IS NULL OR kind = :kind)
-            AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
-            AND seq > :after ORDER BY seq {order} LIMIT :limit"
-    );
+    let select = select(filter, status);
     let mut select = connection.prepare_cached(&select)?;
     let mut rows = select.query(named_params! {
         ":tenant": filter.tenant.as_str(),
@@ -286,6 +296,23 @@ fn page(
         events.reverse();
     }
     Ok(events)
+}
+
+/// A page as SQL, said so that the index over calls or that over parents is used where there is one to
+/// look for, and not that over tenants.
+fn select(filter: &Filter, status: &str) -> String {
+    let (tenant, named) = match (filter.call, filter.parent) {
+        (Some(_), _) => ("+tenant", "call = :call AND (:parent IS NULL OR parent = :parent)"),
+        (None, Some(_)) => ("+tenant", ":call IS NULL AND parent = :parent"),
+        (None, None) => ("tenant", ":call IS NULL AND :parent IS NULL"),
+    };
+    let order = if filter.last { "DESC" } else { "ASC" };
+    format!(
+        "SELECT {COLUMNS} FROM event WHERE {tenant} = :tenant AND {named} AND {status}
+            AND (:tool IS NULL OR tool = :tool) AND (:kind IS NULL OR kind = :kind)
+            AND (:since IS NULL OR time >= :since) AND (:until IS NULL OR time < :until)
+            AND seq > :after ORDER BY seq {order} LIMIT :limit"
+    )
 }
 
 /// An event, whoever's it is.
@@ -329,4 +356,29 @@ fn checked(row: &rusqlite::Row<'_>, buffer: &mut Vec<u8>) -> Result<Event, ReadE
     let event = row::read(row).map_err(|bad| tampered(format!("column `{}`", bad.0)))?;
     let hash = encode::hash(&event, buffer).map_err(|unknown| tampered(unknown.to_string()))?;
     if hash == event.hash { Ok(event) } else { Err(tampered("its hash is another".to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+
+    #[test]
+    fn calls_and_those_that_were_made_by_one_are_found_without_reading_all() {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::migrate(&connection, schema::STEPS).unwrap();
+        let call = CallId::new(0, [1; 10]);
+        let all = Filter::of(Name::LOCAL);
+        let one = Filter { call: Some(call), ..all.clone() };
+        let children = Filter { parent: Some(call), ..all.clone() };
+        for (filter, index) in
+            [(all, "event_tenant"), (one, "event_call"), (children, "event_parent")]
+        {
+            let plan = format!("EXPLAIN QUERY PLAN {}", select(&filter, EVENT_STATUS));
+            let mut plan = connection.prepare(&plan).unwrap();
+            let steps = plan.query_map([None::<i64>; 10], |row| row.get::<_, String>(3)).unwrap();
+            let steps: Vec<String> = steps.map(Result::unwrap).collect();
+            assert!(steps[0].contains(&format!("USING INDEX {index} ")), "{steps:?}");
+        }
+    }
 }

@@ -104,6 +104,9 @@ pub(crate) struct Shared {
     pub(crate) house: House,
     /// A missed checkpoint was recorded, and none reached the sink since.
     pub(crate) is_missed: AtomicBool,
+    found_dead: AtomicBool,
+    /// The last event is signed, and the sink has it.
+    pub(crate) is_sealed: AtomicBool,
     start: Verdict,
 }
 
@@ -133,6 +136,8 @@ impl Record {
             house: House::default(),
             owner: owner.id(),
             is_missed: AtomicBool::new(false),
+            found_dead: AtomicBool::new(false),
+            is_sealed: AtomicBool::new(false),
             id: start.home,
             home,
             database,
@@ -170,7 +175,7 @@ impl Record {
         let prepared = self.shared().prepare(Draft { kind: Kind::Intent, ..draft })?;
         self.shared().open_house()?;
         let receipt = self.shared().writer.event(prepared, Durability::Synced, Failing::Drop)?;
-        Ok(Intent { record: Some(self.clone()), receipt, call, end })
+        Ok(Intent { record: Some(self.clone()), receipt, call, end, is_last: false })
     }
 
     /// The same, together with rows of other tables and the events about them, which follow the intent:
@@ -190,9 +195,10 @@ impl Record {
             all.insert(0, prepared);
             all
         });
-        let (value, receipts) = self.shared().write_rows(Durability::Synced, prepare, rows)?;
+        let way = Way::Next(Durability::Synced);
+        let (value, receipts) = self.shared().write_rows(way, prepare, rows)?;
         let receipt = receipts.first().copied().ok_or(AppendError::Panicked)?;
-        Ok((value, Intent { record: Some(self.clone()), receipt, call, end }))
+        Ok((value, Intent { record: Some(self.clone()), receipt, call, end, is_last: false }))
     }
 
     /// Writes rows of other tables and the events about them in one transaction. If `rows` fails or
@@ -208,7 +214,7 @@ impl Record {
         E: Send + 'static,
     {
         let prepare = Shared::prepare_all(self.shared(), |all| all);
-        self.shared().write_rows(durability, prepare, rows)
+        self.shared().write_rows(Way::Next(durability), prepare, rows)
     }
 
     /// Closes every intent whose process has ended: once, whoever else does the same.
@@ -220,6 +226,11 @@ impl Record {
     pub fn checkpoint(&self) -> Result<(), AppendError> {
         self.shared().open_house()?;
         self.shared().checkpoint()
+    }
+
+    /// Whether processes had been killed that used the home before, and may have left something in it.
+    pub fn found_dead(&self) -> bool {
+        self.shared().found_dead.load(Ordering::Relaxed)
     }
 
     /// What was found when the record was opened.
@@ -290,7 +301,8 @@ impl Shared {
         anchored: Option<i64>,
     ) -> Result<(), AppendError> {
         self.recover()?;
-        owner::sweep(&self.home, self.owner)?;
+        let dead = owner::sweep(&self.home, self.owner)?;
+        self.found_dead.store(dead > 0, Ordering::Relaxed);
         self.catch_up(last, anchored)?;
         let is_lazy = self.writer.desk().next_deadline().is_some();
         if is_lazy { self.open_house() } else { Ok(()) }
@@ -356,7 +368,7 @@ impl Shared {
 
     fn write_rows<T, E>(
         self: &Arc<Shared>,
-        durability: Durability,
+        way: Way,
         prepare: impl FnOnce(Vec<Draft>) -> Result<Vec<Prepared>, AppendError> + Send + 'static,
         rows: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>), E> + Send + 'static,
     ) -> Result<(T, Vec<Receipt>), WriteError<E>>
@@ -375,7 +387,10 @@ impl Shared {
             *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             prepared
         });
-        let done = self.writer.rows(rows, durability);
+        let done = match way {
+            Way::Next(durability) => self.writer.rows(rows, durability),
+            Way::Last => self.write_last(rows),
+        };
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (done, own) {
             (Ok(receipts), Some(Ok(value))) => Ok((value, receipts)),
@@ -396,6 +411,16 @@ pub struct Intent {
     call: CallId,
     /// How it ends if nobody says.
     end: Draft,
+    is_last: bool,
+}
+
+/// How rows get into the database.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// With whatever else waits.
+    Next(Durability),
+    /// As the last that this process records.
+    Last,
 }
 
 impl Intent {
@@ -405,6 +430,13 @@ impl Intent {
 
     pub fn receipt(&self) -> Receipt {
         self.receipt
+    }
+
+    /// Nothing is recorded after [`finish_with`](Intent::finish_with): the end of the chain is signed in the
+    /// same transaction, which is on the disk when that answers. What is left to do is [`Record::close`].
+    pub fn last(mut self) -> Intent {
+        self.is_last = true;
+        self
     }
 
     /// Records what became of the call. If that fails, the caller hears of it, and it is tried again
@@ -432,7 +464,8 @@ impl Intent {
             all.push(prepared);
             all
         });
-        let (value, receipts) = record.shared().write_rows(Durability::Committed, prepare, rows)?;
+        let way = if self.is_last { Way::Last } else { Way::Next(Durability::Committed) };
+        let (value, receipts) = record.shared().write_rows(way, prepare, rows)?;
         self.record = None;
         let receipt = receipts.last().copied().ok_or(AppendError::Panicked)?;
         Ok((value, receipt))

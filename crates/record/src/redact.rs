@@ -2,6 +2,11 @@
 //! expressions, nothing to backtrack.
 
 use std::borrow::Cow;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use crate::event::Secret;
 
@@ -16,6 +21,12 @@ const KEY_END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
 /// Longest text between `-----BEGIN ` and the dashes that end it.
 const KEY_NAME_MOST: usize = 64;
+/// How far back a look goes for the beginning of a word.
+const BEHIND: usize = 3;
+/// Bytes of a source that are read at once.
+const CHUNK: usize = 64 * 1024;
+/// From how many bytes on a text is long.
+const LONG: usize = 16 * 1024;
 
 /// Text that is not recorded.
 #[derive(Debug, Clone)]
@@ -83,20 +94,24 @@ fn is_boundary(bytes: &[u8], at: usize) -> bool {
     let before = |back: usize| at.checked_sub(back).and_then(|place| bytes.get(place)).copied();
     !before(1).is_some_and(|byte| byte.is_ascii_alphanumeric())
         || before(2) == Some(b'\\')
-        || before(3) == Some(b'%')
+        || before(BEHIND) == Some(b'%')
 }
 
 /// Everything that is taken out of every text.
 #[derive(Debug)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     patterns: Vec<Pattern>,
+    /// Bytes after which it is clear whether a pattern begins at a place.
+    clear_after: usize,
     /// For each byte, the patterns that begin with it: most bytes begin none.
     starts: Vec<Vec<usize>>,
+    /// The same for what is long. It takes longer to make than a short text to look through.
+    quick: OnceLock<Option<AhoCorasick>>,
 }
 
 impl Redactor {
     /// The usual ones and these.
-    pub(crate) fn new(further: &[Pattern]) -> Redactor {
+    pub fn new(further: &[Pattern]) -> Redactor {
         let mut patterns = vec![
             Pattern::builtin("sk", "sk-", Tail::Token, 8, true),
             Pattern::builtin("github", "ghp_", Tail::Letters, 8, false),
@@ -109,6 +124,7 @@ impl Redactor {
             Pattern::builtin("slack", "xox", Tail::Token, 8, false),
             Pattern::builtin("gitlab", "glpat-", Tail::Token, 8, false),
             Pattern::builtin("npm", "npm_", Tail::Letters, 8, false),
+            Pattern::builtin("hotcell", "hct_", Tail::Token, 8, false),
         ];
         patterns.extend(further.iter().take(MOST_PATTERNS).cloned());
         Redactor::of(patterns)
@@ -122,11 +138,13 @@ impl Redactor {
                 start.push(place);
             }
         }
-        Redactor { patterns, starts }
+        let lengths = patterns.iter().map(|pattern| pattern.start.0.len() + pattern.least);
+        let clear_after = lengths.fold(KEY_BEGIN.len() + KEY_NAME_MOST, usize::max);
+        Redactor { patterns, clear_after, starts, quick: OnceLock::new() }
     }
 
     /// One that takes these values out as well, as they are and as JSON writes them.
-    pub(crate) fn with(&self, secrets: &[Secret]) -> Redactor {
+    pub fn with(&self, secrets: &[Secret]) -> Redactor {
         let mut patterns = self.patterns.clone();
         for secret in secrets.iter().filter(|secret| secret.0.len() >= LEAST_SECRET) {
             patterns.push(Pattern::exact("declared", secret.clone()));
@@ -139,7 +157,7 @@ impl Redactor {
         Redactor::of(patterns)
     }
 
-    pub(crate) fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut out = Vec::new();
         let (mut at, mut kept) = (0, 0);
         while let Some(&byte) = bytes.get(at) {
@@ -158,9 +176,73 @@ impl Redactor {
         Cow::Owned(out)
     }
 
+    /// Whether there is anything to take out.
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        self.begins_in(bytes, 0..bytes.len())
+    }
+
+    /// The same of a source of any length, which is read to the first that is found.
+    pub fn is_in_source(&self, mut source: impl Read) -> io::Result<bool> {
+        let mut window = Vec::new();
+        // The first place in the window that was not looked at.
+        let mut at = 0;
+        loop {
+            let read = source.by_ref().take(CHUNK as u64).read_to_end(&mut window)?;
+            let is_end = read < CHUNK;
+            let clear = if is_end { 0 } else { self.clear_after };
+            let to = window.len().saturating_sub(clear).max(at);
+            if self.begins_in(&window, at..to) {
+                return Ok(true);
+            }
+            if is_end {
+                return Ok(false);
+            }
+            let behind = to.saturating_sub(BEHIND);
+            window.drain(..behind);
+            at = to - behind;
+        }
+    }
+
+    fn begins_in(&self, bytes: &[u8], places: Range<usize>) -> bool {
+        let quick = if places.len() < LONG { None } else { self.quick() };
+        if let Some(quick) = quick {
+            return self.begins_quickly(quick, bytes, places);
+        }
+        let looked_at = bytes.get(places.clone()).unwrap_or_default();
+        let mut found = places.zip(looked_at);
+        found.any(|(at, &first)| self.find(first, bytes, at).is_some())
+    }
+
+    fn begins_quickly(&self, quick: &AhoCorasick, bytes: &[u8], places: Range<usize>) -> bool {
+        let mut at = places.start;
+        while let Some(found) = quick.find(Input::new(bytes).range(at..)) {
+            let start = found.start();
+            if start >= places.end {
+                return false;
+            }
+            if bytes.get(start).is_some_and(|&first| self.find(first, bytes, start).is_some()) {
+                return true;
+            }
+            at = start + 1;
+        }
+        false
+    }
+
+    fn quick(&self) -> Option<&AhoCorasick> {
+        let make = || {
+            let starts = self.patterns.iter().map(|pattern| pattern.start.0.as_bytes());
+            let starts = starts.filter(|start| !start.is_empty()).chain([KEY_BEGIN]);
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(starts).ok()
+        };
+        self.quick.get_or_init(make).as_ref()
+    }
+
     /// What begins here, and where it ends. The longest wins, so that the end of a value never stays.
     fn find(&self, first: u8, bytes: &[u8], at: usize) -> Option<(&str, usize)> {
         let starts = self.starts.get(usize::from(first))?;
+        if starts.is_empty() && first != b'-' {
+            return None;
+        }
         let patterns = starts.iter().filter_map(|&place| self.patterns.get(place));
         let found = patterns
             .filter_map(|pattern| Some((pattern.kind.as_str(), pattern.end(bytes, at)?)))
@@ -211,6 +293,7 @@ mod tests {
             ("xoxb-123456789012-abc", "[redacted:slack]"),
             ("glpat-0123456789_-abc", "[redacted:gitlab]"),
             ("npm_0123456789abcdefghij npm_config_registry", "[redacted:npm] npm_config_registry"),
+            ("token hct_AQEAAAB-_x9, said he", "token [redacted:hotcell], said he"),
             ("a tok:abc b tok:ab", "a [redacted:ours] b tok:ab"),
             (
                 "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nafter",
@@ -230,6 +313,21 @@ mod tests {
         let text = "x pa\"ss\nword y pa\\\"ss\\nword abc";
         let expected = "x [redacted:declared] y [redacted:declared] abc";
         assert_eq!(redactor.redact(text.as_bytes()), expected.as_bytes());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_source_has_what_its_bytes_have(
+            before in CHUNK - 60..CHUNK + 60,
+            text in "(x?sk-[a-z]{6,10}|AKIA[A-Z]{6,10}|-----BEGIN (RSA )?PRIVATE KEY-----|word)",
+        ) {
+            let redactor = Redactor::new(&[]);
+            let bytes = [vec![b' '; before], text.into_bytes(), vec![b' '; 9]].concat();
+            let expected = redactor.redact(&bytes) != bytes;
+            proptest::prop_assert_eq!(redactor.is_in(&bytes), expected);
+            proptest::prop_assert_eq!(redactor.is_in_source(&bytes[..]).unwrap(), expected);
+        }
     }
 
     #[test]

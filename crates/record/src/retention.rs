@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, Transaction, params};
 
 use crate::db::{pragma, wal};
 use crate::error::{AppendError, ReadError};
@@ -104,7 +104,10 @@ impl Record {
     /// The time and the bytes of every content that [`prune`](Record::prune) could remove, in no order.
     pub fn prunable(&self, mut each: impl FnMut(i64, u64)) -> Result<(), ReadError> {
         self.read(|connection| {
-            let mut all = connection.prepare("SELECT time, length(content) FROM payload")?;
+            let all = "SELECT time, length(content) FROM payload
+                UNION ALL SELECT time, length(input) FROM small WHERE input IS NOT NULL
+                UNION ALL SELECT time, length(output) FROM small WHERE output IS NOT NULL";
+            let mut all = connection.prepare(all)?;
             let mut rows = all.query([])?;
             while let Some(row) = rows.next()? {
                 each(row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs());
@@ -128,31 +131,50 @@ impl Record {
 }
 
 fn remove(connection: &Connection, before: i64, most: u64) -> rusqlite::Result<Pruned> {
-    let old = "DELETE FROM payload WHERE rowid IN
-        (SELECT rowid FROM payload WHERE time < ?1 ORDER BY seq LIMIT ?2) RETURNING length(content)";
-    let mut pruned = count(connection, old, [before, CHUNK])?;
-    let total = "SELECT coalesce(sum(length(content)), 0) FROM payload";
+    let mut pruned = remove_oldest(connection, Some(before), u64::MAX)?;
+    let total = "SELECT (SELECT coalesce(sum(length(content)), 0) FROM payload)
+        + (SELECT coalesce(sum(coalesce(length(input), 0) + coalesce(length(output), 0)), 0) FROM small)";
     let total: i64 = connection.query_row(total, [], |row| row.get(0))?;
     let surplus = total.unsigned_abs().saturating_sub(most);
     if surplus > 0 {
-        // The oldest, until what they have together is enough.
-        let oldest = "DELETE FROM payload WHERE rowid IN (SELECT rowid FROM
-            (SELECT rowid, sum(length(content)) OVER (ORDER BY seq, rowid) - length(content) AS before
-                FROM (SELECT rowid, seq, content FROM payload ORDER BY seq, rowid LIMIT ?2))
-            WHERE before < ?1) RETURNING length(content)";
-        let surplus = i64::try_from(surplus).unwrap_or(i64::MAX);
-        let further = count(connection, oldest, [surplus, CHUNK])?;
+        let further = remove_oldest(connection, None, surplus)?;
         pruned.contents += further.contents;
         pruned.bytes += further.bytes;
     }
     Ok(pruned)
 }
 
-fn count(connection: &Connection, delete: &str, values: [i64; 2]) -> rusqlite::Result<Pruned> {
-    let mut delete = connection.prepare(delete)?;
-    let lengths = delete.query_map(values, |row| row.get::<_, i64>(0))?;
-    lengths.into_iter().try_fold(Pruned::default(), |pruned, length| {
-        let bytes = pruned.bytes + length?.unsigned_abs();
-        Ok(Pruned { contents: pruned.contents + 1, bytes })
-    })
+/// Of both tables, the oldest first: those from before a time, until what they have together is enough.
+fn remove_oldest(
+    connection: &Connection,
+    before: Option<i64>,
+    enough: u64,
+) -> rusqlite::Result<Pruned> {
+    let oldest = "SELECT is_small, place, contents, bytes FROM (
+            SELECT 0 AS is_small, rowid AS place, seq, time, 1 AS contents, length(content) AS bytes
+                FROM payload
+            UNION ALL
+            SELECT 1, seq, seq, time, (input IS NOT NULL) + (output IS NOT NULL),
+                coalesce(length(input), 0) + coalesce(length(output), 0)
+                FROM small)
+        WHERE ?1 IS NULL OR time < ?1 ORDER BY seq LIMIT ?2";
+    let mut oldest = connection.prepare(oldest)?;
+    let oldest = oldest.query_map(params![before, CHUNK], |row| {
+        let (contents, bytes): (i64, i64) = (row.get(2)?, row.get(3)?);
+        let pruned = Pruned { contents: contents.unsigned_abs(), bytes: bytes.unsigned_abs() };
+        Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, pruned))
+    })?;
+    let oldest = oldest.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut shared = connection.prepare("DELETE FROM payload WHERE rowid = ?1")?;
+    let mut small = connection.prepare("DELETE FROM small WHERE seq = ?1")?;
+    let mut all = Pruned::default();
+    for (is_small, place, pruned) in oldest {
+        if all.bytes >= enough {
+            break;
+        }
+        if is_small { &mut small } else { &mut shared }.execute([place])?;
+        all.contents += pruned.contents;
+        all.bytes += pruned.bytes;
+    }
+    Ok(all)
 }

@@ -2,12 +2,12 @@
 
 use hotcell_types::{CallId, Caller, Decision, Door, Name, Status};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::encode::{list, unlist};
-use crate::event::{Event, Kind, Summary};
+use crate::event::{Event, Kind, Side, Summary};
 use crate::hex::Hex;
-use crate::prepare::Content;
+use crate::prepare::Prepared;
 
 /// All columns, in the order in which `read` takes them.
 pub(crate) const COLUMNS: &str = "seq, version, id, time, kind, call, parent, operation, tool, \
@@ -16,9 +16,14 @@ pub(crate) const COLUMNS: &str = "seq, version, id, time, kind, call, parent, op
     output_digest, output_length, output_head, output_media, \
     duration_ns, sandbox, request, owner, prev, hash";
 
-const INSERT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
-    ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, \
-    ?32, ?33)";
+/// `OR FAIL` for the sake of speed: see the trigger `event_extends`.
+const INSERT: &str = "INSERT OR FAIL INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, \
+    ?30, ?31, ?32, ?33)";
+
+/// Largest content that lies beside its event. What is larger is kept once for all events that have it, which
+/// takes longer: a digest is a random place in an index.
+const MOST_SMALL: usize = 1024;
 
 /// A later use of the same content keeps it for longer.
 const INSERT_CONTENT: &str = "INSERT INTO payload VALUES (?1, ?2, ?3, ?4)
@@ -68,14 +73,48 @@ pub(crate) fn insert(connection: &Connection, event: &Event) -> rusqlite::Result
     Ok(())
 }
 
-pub(crate) fn insert_content(
-    connection: &Connection,
-    event: &Event,
-    content: &Content,
-) -> rusqlite::Result<()> {
-    let row = params![content.digest.0, event.seq as i64, event.time, content.bytes];
-    connection.prepare_cached(INSERT_CONTENT)?.execute(row)?;
+/// What an event's payloads say, as far as it is kept.
+pub(crate) fn insert_contents(connection: &Connection, of: &Prepared) -> rusqlite::Result<()> {
+    let event = &of.event;
+    let is_small = |content: &&Vec<u8>| content.len() <= MOST_SMALL;
+    let (input, output) = (of.input.as_ref(), of.output.as_ref());
+    let small = (input.filter(is_small), output.filter(is_small));
+    if small != (None, None) {
+        let row = params![event.seq as i64, event.time, small.0, small.1];
+        connection.prepare_cached("INSERT INTO small VALUES (?1, ?2, ?3, ?4)")?.execute(row)?;
+    }
+    for (summary, content) in event.input.iter().zip(input).chain(event.output.iter().zip(output)) {
+        if !is_small(&content) {
+            let row = params![summary.digest.0, event.seq as i64, event.time, content];
+            connection.prepare_cached(INSERT_CONTENT)?.execute(row)?;
+        }
+    }
     Ok(())
+}
+
+/// What is kept of a payload, whether or not it is what was hashed.
+pub(crate) fn content(
+    connection: &Connection,
+    seq: u64,
+    side: Side,
+    summary: &Summary,
+) -> rusqlite::Result<Option<Vec<u8>>> {
+    let small = match side {
+        Side::Input => "SELECT input FROM small WHERE seq = ?1",
+        Side::Output => "SELECT output FROM small WHERE seq = ?1",
+    };
+    let mut small = connection.prepare_cached(small)?;
+    let small = small.query_row([seq as i64], |row| row.get(0)).optional()?.flatten();
+    if small.is_some() { Ok(small) } else { shared_content(connection, summary) }
+}
+
+/// The same in tables older than version 3, which have no place for small ones.
+pub(crate) fn shared_content(
+    connection: &Connection,
+    summary: &Summary,
+) -> rusqlite::Result<Option<Vec<u8>>> {
+    let mut content = connection.prepare_cached("SELECT content FROM payload WHERE digest = ?1")?;
+    content.query_row([summary.digest.0], |row| row.get(0)).optional()
 }
 
 /// From a row of `COLUMNS`.

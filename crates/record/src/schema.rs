@@ -4,7 +4,7 @@
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// Each is one transaction, together with its number in `user_version`.
-pub(crate) const STEPS: &[&str] = &[EVENTS, CHECKPOINTS];
+pub(crate) const STEPS: &[&str] = &[EVENTS, CHECKPOINTS, SMALL, PARENTS];
 
 /// Where `STEPS` lead to.
 pub(crate) const VERSION: i64 = STEPS.len() as i64;
@@ -102,6 +102,29 @@ CREATE TRIGGER checkpoint_stays BEFORE UPDATE OF number, seq, line ON checkpoint
 BEGIN SELECT RAISE(ABORT, 'a checkpoint stays as it is'); END;
 CREATE TRIGGER checkpoint_remains BEFORE DELETE ON checkpoint
 BEGIN SELECT RAISE(ABORT, 'a checkpoint stays'); END;
+";
+
+/// Small contents lie beside their events, in their order: whoever writes many of them writes the last page,
+/// and not a page for each digest. A trigger that fails needs no copy of every page to go back to, as one
+/// that aborts does; before the insertion of one event, both leave nothing of it.
+const SMALL: &str = "
+CREATE TABLE small (
+    seq INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    input BLOB,
+    output BLOB
+) STRICT;
+DROP TRIGGER event_extends;
+CREATE TRIGGER event_extends BEFORE INSERT ON event
+WHEN NEW.seq IS NOT 1 + coalesce((SELECT max(seq) FROM event), 0)
+    OR NEW.prev IS NOT coalesce((SELECT hash FROM event WHERE seq = NEW.seq - 1),
+        (SELECT value FROM meta WHERE name = 'genesis'))
+BEGIN SELECT RAISE(FAIL, 'an event goes to the end of the chain'); END;
+";
+
+/// Calls by the one in which they were made. Most have none, and cost nothing.
+const PARENTS: &str = "
+CREATE INDEX IF NOT EXISTS event_parent ON event (parent) WHERE parent IS NOT NULL;
 ";
 
 /// Takes the steps that are left. Another process may be doing the same.

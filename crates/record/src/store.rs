@@ -144,8 +144,8 @@ impl Store {
     }
 
     /// Before a commit.
-    pub(crate) fn shorten_wal(&self) {
-        db::shorten_wal(&self.connection, &self.database, self.busy);
+    pub(crate) fn shorten_wal(&self, most: i64) {
+        db::shorten_wal(&self.connection, &self.database, self.busy, most);
     }
 }
 
@@ -261,11 +261,10 @@ impl End<'_> {
             let row = params![call.to_bytes(), event.seq as i64, event.owner.0];
             self.tx.prepare_cached(open)?.execute(row)?;
         }
-        for content in &prepared.contents {
-            row::insert_content(self.tx, event, content)?;
-        }
-        (self.seq, self.hash) = (event.seq, event.hash);
-        Ok(Receipt { seq: event.seq, hash: event.hash, id: event.id })
+        let receipt = Receipt { seq: event.seq, hash: event.hash, id: event.id };
+        row::insert_contents(self.tx, prepared)?;
+        (self.seq, self.hash) = (receipt.seq, receipt.hash);
+        Ok(receipt)
     }
 
     /// Whether the call was open.

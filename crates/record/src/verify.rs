@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, Transactio
 use crate::checkpoint::{Checkpoint, Key};
 use crate::db::{self, Look, pragma};
 use crate::encode;
-use crate::event::{Event, Kind, Summary, genesis};
+use crate::event::{Event, Kind, Side, Summary, genesis};
 use crate::hex::{Digest, Hex, HomeId};
 use crate::row::{self, BadColumn, COLUMNS};
 use crate::schema;
@@ -214,6 +214,8 @@ fn fault(seq: Option<u64>, what: &str, why: &str) -> Stop {
 struct Verifier {
     verdict: Verdict,
     home: HomeId,
+    /// Of the tables.
+    version: i64,
     signed: Option<Last>,
     anchored: Option<i64>,
     /// Intents that have not ended so far.
@@ -244,6 +246,7 @@ impl Verifier {
         Verifier {
             verdict,
             home: HomeId::ZERO,
+            version: 0,
             signed: None,
             anchored: None,
             open: HashMap::new(),
@@ -317,7 +320,7 @@ impl Verifier {
     }
 
     fn identify(&mut self, connection: &Connection) -> Result<(), Stop> {
-        self.home = identify(connection)?;
+        (self.home, self.version) = identify(connection)?;
         self.last = (0, genesis(self.home));
         Ok(())
     }
@@ -372,8 +375,8 @@ impl Verifier {
             let event = row::read(row).map_err(|bad| bad_column(seq, &bad))?;
             self.event(tx, &event)?;
             if from == From::Start {
-                for summary in event.payloads() {
-                    self.content(tx, event.seq, summary)?;
+                for (side, summary) in event.payloads() {
+                    self.content(tx, event.seq, side, summary)?;
                 }
             }
             read += 1;
@@ -444,12 +447,17 @@ impl Verifier {
         tx.prepare_cached(begun)?.exists(row)
     }
 
-    fn content(&mut self, tx: &Transaction<'_>, seq: u64, summary: &Summary) -> Result<(), Stop> {
-        let content = "SELECT content FROM payload WHERE digest = ?1";
-        let content: Option<Vec<u8>> = tx
-            .prepare_cached(content)?
-            .query_row([summary.digest.0], |row| row.get(0))
-            .optional()?;
+    fn content(
+        &mut self,
+        tx: &Transaction<'_>,
+        seq: u64,
+        side: Side,
+        summary: &Summary,
+    ) -> Result<(), Stop> {
+        let content = match self.version {
+            1 | 2 => row::shared_content(tx, summary)?,
+            _ => row::content(tx, seq, side, summary)?,
+        };
         match content {
             Some(content) if summary.is_of(&content) => Ok(()),
             Some(_) => Err(fault(Some(seq), "payload", "its content is not what was hashed")),
@@ -685,8 +693,8 @@ impl Summary {
     }
 }
 
-/// The home's id, if this is a record whose tables are known.
-fn identify(connection: &Connection) -> Result<HomeId, Stop> {
+/// The home's id and the version of its tables, if this is a record whose tables are known.
+fn identify(connection: &Connection) -> Result<(HomeId, i64), Stop> {
     let application: i64 = pragma(connection, "application_id")?;
     if application != schema::APPLICATION_ID {
         return Err(fault(None, "application_id", "another program made this database"));
@@ -703,7 +711,7 @@ fn identify(connection: &Connection) -> Result<HomeId, Stop> {
     if meta("genesis")?.as_deref() != Some(&genesis(home).0) {
         return Err(fault(None, "genesis", "it is not that of this home"));
     }
-    Ok(home)
+    Ok((home, version))
 }
 
 fn check_structure(connection: &Connection) -> Result<(), Stop> {

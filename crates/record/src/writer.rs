@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -86,8 +86,16 @@ struct Entry {
 /// Where somebody waits for what becomes of an entry.
 struct Reply {
     wants: Durability,
-    done: OnceLock<Done>,
+    /// With what was done, which is given back to whoever made it: what one thread allocates and another
+    /// frees costs both of them more.
+    done: Mutex<Option<(Done, Option<Work>)>>,
     waiter: Thread,
+}
+
+impl Reply {
+    fn done(&self) -> MutexGuard<'_, Option<(Done, Option<Work>)>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What becomes of an event that could not be written.
@@ -147,14 +155,14 @@ impl Writer {
     }
 
     fn submit(&self, work: Work, wants: Durability, is_kept: bool) -> Done {
-        let reply = Reply { wants, done: OnceLock::new(), waiter: thread::current() };
+        let reply = Reply { wants, done: Mutex::new(None), waiter: thread::current() };
         let reply = Arc::new(reply);
         let mut desk = self.desk_with_room();
         desk.admit(Entry { work, reply: Some(Arc::clone(&reply)), is_kept })?;
         drop(desk);
         loop {
-            if let Some(done) = reply.done.get() {
-                return done.clone();
+            if let Some((done, _work)) = reply.done().take() {
+                return done;
             }
             let desk = self.desk();
             if desk.is_led() {
@@ -316,19 +324,24 @@ impl Writer {
         }
     }
 
-    pub(crate) fn shorten_wal(&self) {
+    pub(crate) fn shorten_wal(&self, most: i64) {
         if let Some(store) = self.store().as_ref() {
-            store.shorten_wal();
+            store.shorten_wal(most);
         }
     }
 
-    /// Commits by itself, beside the desk: for what is written when the desk is closed already.
-    pub(crate) fn last(&self, rows: Rows, durability: Durability) -> Done {
+    /// Commits by itself, beside the desk: for what is written when the desk is closed already. What became
+    /// of each.
+    pub(crate) fn last<const N: usize>(
+        &self,
+        rows: [Rows; N],
+        durability: Durability,
+    ) -> Result<[Done; N], AppendError> {
         let mut store = self.store();
         let store = store.as_mut().ok_or(AppendError::Closed)?;
-        let mut batch = [Work::Rows(Some(rows))];
-        let done = store.commit(&mut batch, durability == Durability::Synced)?.pop();
-        done.unwrap_or(Err(AppendError::Panicked))
+        let mut batch = rows.map(|rows| Work::Rows(Some(rows)));
+        let done = store.commit(&mut batch, durability == Durability::Synced)?;
+        done.try_into().map_err(|_| AppendError::Panicked)
     }
 
     /// Syncs what was committed and is not synced yet.
@@ -447,25 +460,25 @@ impl Led {
         }));
         let mut led = Led { events: 0, is_synced: None, again: Vec::new() };
         let mut served = Vec::with_capacity(rest.len());
-        let mut answer = |reply: Option<Arc<Reply>>, done: Done| {
+        let mut answer = |reply: Option<Arc<Reply>>, done: Done, work: Option<Work>| {
             if let Some(reply) = reply {
-                let is_first = reply.done.set(done).is_ok();
-                debug_assert!(is_first, "an entry was answered twice");
+                let before = reply.done().replace((done, work));
+                debug_assert!(before.is_none(), "an entry was answered twice");
                 served.push(reply);
             }
         };
         match committed.unwrap_or(Err(AppendError::Panicked)) {
             Ok(all) => {
                 led.is_synced = Some(is_synced);
-                for (done, (reply, _)) in all.into_iter().zip(rest) {
+                for ((done, work), (reply, _)) in all.into_iter().zip(batch).zip(rest) {
                     led.events += done.as_ref().map_or(0, |receipts| receipts.len() as u64);
-                    answer(reply, done);
+                    answer(reply, done, Some(work));
                 }
             }
             Err(error) => {
                 let is_final = matches!(error, AppendError::Panicked | AppendError::Closed);
                 for (work, (reply, is_kept)) in batch.into_iter().zip(rest) {
-                    answer(reply, Err(error.clone()));
+                    answer(reply, Err(error.clone()), None);
                     if is_kept && !is_final {
                         led.again.push(Entry { work, reply: None, is_kept });
                     }

@@ -19,10 +19,11 @@ pub(crate) struct Attribute {
     pub(crate) tags: Vec<LitStr>,
     pub(crate) hosts: Vec<LitStr>,
     pub(crate) paths: Vec<LitStr>,
+    pub(crate) varies: Vec<LitStr>,
 }
 
 const WORDS: &str = "name, version, effects, title, category, operation, template, timeout, memory, retry, \
-                     tags, hosts, paths";
+                     tags, hosts, paths, varies";
 const RETRY: &str = "write it as `retry(attempts = 3, wait = \"100ms\")`";
 const EFFECTS: [&str; 5] = ["pure", "read", "write", "execute", "network"];
 
@@ -69,6 +70,7 @@ impl Parse for Attribute {
             tags: words.texts("tags"),
             hosts: words.texts("hosts"),
             paths: words.texts("paths"),
+            varies: words.texts("varies"),
         })
     }
 }
@@ -81,7 +83,7 @@ fn word(name: &Ident, input: ParseStream<'_>) -> syn::Result<Word> {
             input.parse().map(Word::Text)
         }
         "retry" => retry(name, input).map(Word::Retry),
-        "tags" | "hosts" | "paths" => list(input).map(Word::Texts),
+        "tags" | "hosts" | "paths" | "varies" => list(input).map(Word::Texts),
         "effects" => {
             let names: Vec<Ident> = list(input)?;
             match names.iter().find(|name| !EFFECTS.iter().any(|known| *name == known)) {

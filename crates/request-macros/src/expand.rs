@@ -58,7 +58,7 @@ fn spec(attribute: &Attribute, function: &ItemFn, description: &str) -> syn::Res
         missing("effects(pure)`, or those it has of `effects(read, write, execute, network)")
     })?;
     let effects = effects.iter().map(|effect| format_ident!("{}", camel_case(effect)));
-    let Attribute { tags, hosts, paths, .. } = attribute;
+    let Attribute { tags, hosts, paths, varies, .. } = attribute;
     let option = |text: &Option<LitStr>| match text {
         Some(text) => quote!(::std::option::Option::Some(#text)),
         None => quote!(::std::option::Option::None),
@@ -86,6 +86,7 @@ fn spec(attribute: &Attribute, function: &ItemFn, description: &str) -> syn::Res
             tags: &[#(#tags),*],
             hosts: &[#(#hosts),*],
             paths: &[#(#paths),*],
+            varies: &[#(#varies),*],
         }
     })
 }

@@ -35,6 +35,7 @@ pub struct Call {
     parent: Option<CallId>,
     after: Vec<CallId>,
     token: Option<Token>,
+    ask: bool,
 }
 
 /// Why there is no call.
@@ -93,6 +94,7 @@ impl Call {
             parent: request.parent,
             after,
             token: request.token,
+            ask: request.ask,
         })
     }
 
@@ -141,7 +143,8 @@ impl Call {
     }
 
     /// The call in canonical form, with its secrets: for whoever carries it out, not for the record. A
-    /// token is left out, since it is spent when the call is first judged.
+    /// token is left out, since it is spent when the call is first judged, and so is the wish to have a
+    /// person asked, since that was done by then.
     pub fn to_bytes(&self) -> Vec<u8> {
         let stored = Stored {
             id: self.id,
@@ -157,6 +160,11 @@ impl Call {
             after: self.after.clone(),
         };
         canonical::bytes(&serde_json::to_value(stored).unwrap_or_default())
+    }
+
+    /// The same call, given no more time than this.
+    pub fn within(self, most: Span) -> Call {
+        Call { timeout: self.timeout.min(most), ..self }
     }
 
     pub fn id(&self) -> CallId {
@@ -210,7 +218,12 @@ impl Call {
 
     /// Paths below the workspace's root, in the order of their places.
     pub fn paths(&self) -> Vec<&str> {
-        self.marked(Mark::Path).collect()
+        self.each_path().collect()
+    }
+
+    /// The same, one after the other, without a list of them.
+    pub fn each_path(&self) -> impl Iterator<Item = &str> {
+        self.marked(Mark::Path)
     }
 
     /// Those of them that a kept result depends on, in the order of their places: the values of the
@@ -223,13 +236,19 @@ impl Call {
 
     /// Hosts, those of URLs among them.
     pub fn hosts(&self) -> Vec<&str> {
-        self.marked(Mark::Host)
-            .chain(self.marked(Mark::Url).filter_map(place::host_of_url))
-            .collect()
+        self.each_host().collect()
+    }
+
+    pub fn each_host(&self) -> impl Iterator<Item = &str> {
+        self.marked(Mark::Host).chain(self.marked(Mark::Url).filter_map(place::host_of_url))
     }
 
     pub fn methods(&self) -> Vec<&str> {
-        self.marked(Mark::Method).collect()
+        self.each_method().collect()
+    }
+
+    pub fn each_method(&self) -> impl Iterator<Item = &str> {
+        self.marked(Mark::Method)
     }
 
     pub fn urls(&self) -> Vec<&str> {
@@ -284,6 +303,11 @@ impl Call {
         self.token.as_ref()
     }
 
+    /// Whether a person is to be asked where no rule speaks.
+    pub fn asks(&self) -> bool {
+        self.ask
+    }
+
     fn marked(&self, mark: Mark) -> impl Iterator<Item = &str> {
         self.marked_where(mark, |_| true)
     }
@@ -294,7 +318,7 @@ impl Call {
         wanted: impl Fn(&str) -> bool,
     ) -> impl Iterator<Item = &str> {
         let places = self.marks.iter().filter(move |(at, m)| *m == mark && wanted(at));
-        places.filter_map(|(at, _)| self.args.pointer(at)?.as_str())
+        places.filter_map(|(at, _)| value_at(&self.args, at)?.as_str())
     }
 }
 
@@ -353,6 +377,19 @@ fn timeout(tool: &Registered, wanted: Option<Span>) -> Result<Span, Fault> {
         )),
         wanted => Ok(wanted.unwrap_or(most)),
     }
+}
+
+/// What stands at a place. Unlike `Value::pointer`, it copies no part of the place: a policy asks for every
+/// place of every call.
+fn value_at<'a>(value: &'a Value, at: &str) -> Option<&'a Value> {
+    if at.contains('~') {
+        return value.pointer(at);
+    }
+    at.split('/').skip(1).try_fold(value, |value, part| match value {
+        Value::Object(members) => members.get(part),
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
 }
 
 /// Whether a place is that of an argument, or in it.

@@ -68,8 +68,8 @@ pub use typed::{Spec, ToolError, TypedTool, typed_call};
 /// ```
 ///
 /// `name`, `version` and `effects(...)` are needed. There are also `title`, `category`, `operation`,
-/// `template`, `timeout`, `memory`, `retry(attempts = 3, wait = "100ms")`, `tags(...)`, `hosts(...)` and
-/// `paths(...)`, with the meaning that they have in a [`Tool`]; the rest of it can be set on the value. A field of the struct
+/// `template`, `timeout`, `memory`, `retry(attempts = 3, wait = "100ms")`, `tags(...)`, `hosts(...)`,
+/// `paths(...)` and `varies(...)`, with the meaning that they have in a [`Tool`]; the rest of it can be set on the value. A field of the struct
 /// is marked with `#[schemars(extend("x-hotcell" = "path"))]`.
 pub use hotcell_request_macros::tool;
 

@@ -21,6 +21,8 @@ pub struct Registered {
     input: OnceLock<Schema>,
     output: OnceLock<Schema>,
     digest: Digest,
+    /// `name@version`.
+    label: String,
 }
 
 /// Why a tool was not registered. Nothing has changed then.
@@ -90,11 +92,17 @@ impl Registered {
         }
         let digest = canonical::digest(&surface);
         tool.put_schemas(surface);
-        Ok(Registered { tool, input: OnceLock::new(), output: OnceLock::new(), digest })
+        let label = format!("{}@{}", tool.name, tool.version);
+        Ok(Registered { tool, input: OnceLock::new(), output: OnceLock::new(), digest, label })
     }
 
     pub fn tool(&self) -> &Tool {
         &self.tool
+    }
+
+    /// `name@version`.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
     /// Of its arguments; refuses what it does not name.

@@ -35,6 +35,9 @@ pub struct Request {
     /// Calls that have to be over before.
     pub after: Vec<CallId>,
     pub token: Option<Token>,
+    /// If no rule speaks of the call, put it before a person instead of refusing it. Allows nothing by
+    /// itself: somebody has to agree, and what a rule denies stays denied.
+    pub ask: bool,
 }
 
 /// Arguments as they came.
@@ -70,6 +73,7 @@ impl Request {
             parent: None,
             after: Vec::new(),
             token: None,
+            ask: false,
         }
     }
 
@@ -87,6 +91,7 @@ impl Request {
             parent: wire.parent,
             after: wire.after,
             token: wire.token,
+            ask: wire.ask,
         })
     }
 
@@ -121,6 +126,9 @@ struct Wire {
     after: Vec<CallId>,
     #[schemars(extend("x-hotcell" = "secret"))]
     token: Option<Token>,
+    /// If no rule speaks of the call, put it before a person instead of refusing it.
+    #[serde(default)]
+    ask: bool,
 }
 
 const ID_PATTERN: &str = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$";

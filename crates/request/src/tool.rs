@@ -62,6 +62,11 @@ pub struct Tool {
     /// How a call that failed is tried again. Only for tools that change nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// What of its result differs from call to call though nothing else does: a time, an id. JSON pointers,
+    /// of which the empty one is all of it. A replay does not compare what is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = Tool::PLACES_MOST))]
+    pub varies: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = Tool::EXAMPLES_MOST))]
     pub examples: Vec<Example>,
@@ -169,6 +174,8 @@ impl Tool {
     pub const TAGS_MOST: usize = 16;
     /// Most hosts, and most paths, of one list.
     pub const PLACES_MOST: usize = 64;
+    /// Longest JSON pointer, in bytes.
+    pub const POINTER_MOST: usize = 256;
 
     /// A tool with nothing but what every tool has.
     pub fn new(
@@ -194,6 +201,7 @@ impl Tool {
             template: TemplateName::default(),
             cache: Cache::Never,
             retry: None,
+            varies: Vec::new(),
             examples: Vec::new(),
             tags: Vec::new(),
             category: None,
@@ -310,11 +318,21 @@ impl Tool {
             "an imported tool would be judged as if it were another",
             "give the operation the namespace of the tool",
         );
+        let is_pointer =
+            |at: &String| (at.is_empty() || at.starts_with('/')) && at.len() <= Tool::POINTER_MOST;
+        refuse(
+            !self.varies.iter().all(is_pointer),
+            "/varies",
+            "there is something that is not a place in the result".into(),
+            "a JSON pointer is empty or begins with `/`, and everything has a most",
+            "write it as `/created/at`",
+        );
         for (at, count, most) in [
             ("/examples", self.examples.len(), Tool::EXAMPLES_MOST),
             ("/tags", self.tags.len(), Tool::TAGS_MOST),
             ("/permissions/hosts", self.permissions.hosts.len(), Tool::PLACES_MOST),
             ("/permissions/paths", self.permissions.paths.len(), Tool::PLACES_MOST),
+            ("/varies", self.varies.len(), Tool::PLACES_MOST),
             ("/cache/keep/inputs", self.cache.inputs().len(), Tool::PLACES_MOST),
         ] {
             let fix = format!("at most {most}");

@@ -60,6 +60,7 @@ pub struct Spec {
     pub tags: &'static [&'static str],
     pub hosts: &'static [&'static str],
     pub paths: &'static [&'static str],
+    pub varies: &'static [&'static str],
 }
 
 impl Spec {
@@ -89,6 +90,7 @@ impl Spec {
         tool.tags = all("/tags", self.tags)?;
         tool.permissions.hosts = all("/permissions/hosts", self.hosts)?;
         tool.permissions.paths = all("/permissions/paths", self.paths)?;
+        tool.varies = all("/varies", self.varies)?;
         Ok(tool)
     }
 }

@@ -64,6 +64,19 @@ pub enum Stdin {
     Empty,
     /// Copied into the run's pipe as the program reads it.
     From(File),
+    /// Stays open for whoever started the run, who also reads its standard output: see
+    /// [`Running::talk`](crate::Running::talk).
+    Held,
+}
+
+/// The caller's ends of a run's standard input and output. Neither ever waits: what is not possible now
+/// is `WouldBlock`.
+#[derive(Debug)]
+pub struct Talk {
+    /// Dropping it is the end of the run's input.
+    pub to: File,
+    /// Nothing of it is kept or counted in the outcome.
+    pub from: File,
 }
 
 /// A file given to the run: a copy of `file`, which the holder has opened and checked, at `name` in

@@ -4,7 +4,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,6 @@ impl Spares {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     ground: Arc<Ground>,
-    processors: usize,
     /// Jobs so far, those that run now, and the most that did at one time.
     jobs: AtomicUsize,
     running: AtomicUsize,
@@ -147,7 +146,6 @@ impl Keeper {
     pub(crate) fn new(ground: Arc<Ground>) -> Keeper {
         Keeper {
             ground,
-            processors: thread::available_parallelism().map_or(1, usize::from),
             jobs: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
             at_once: AtomicUsize::new(0),
@@ -165,15 +163,21 @@ impl Keeper {
     }
 
     fn replenish(&self, base: &Arc<Base>, kind: Kind) {
-        let most = self.processors.min(MOST_SPARES);
+        if !self.is_resident() {
+            return;
+        }
+        let most = processors().min(MOST_SPARES);
         let enough = self.at_once.load(Ordering::Relaxed).min(most);
         self.send(Errand::Replenish { base: Arc::clone(base), kind, enough });
     }
 
+    fn is_resident(&self) -> bool {
+        self.jobs.load(Ordering::Relaxed) >= RESIDENT_SINCE
+    }
+
     fn send(&self, errand: Errand) {
         let mut desk = self.desk();
-        let is_resident = self.jobs.load(Ordering::Relaxed) >= RESIDENT_SINCE;
-        if desk.thread.is_none() && is_resident && !self.is_closed.load(Ordering::Acquire) {
+        if desk.thread.is_none() && self.is_resident() && !self.is_closed.load(Ordering::Acquire) {
             desk.thread = self.hire(mem::take(&mut desk.remains));
         }
         let Some((errands, _)) = &desk.thread else {
@@ -198,6 +202,12 @@ impl Keeper {
         };
         let thread = thread::Builder::new().name("keeper".into()).spawn(work).ok()?;
         Some((errands, thread))
+    }
+
+    /// Buries what is left until the end.
+    pub(crate) fn bury(&self) {
+        let remains = mem::take(&mut self.desk().remains);
+        drop(remains);
     }
 
     /// Makes no more cells, and leaves burials until the launchers have ended.
@@ -232,6 +242,12 @@ impl Drop for Seat {
         self.keeper.running.fetch_sub(1, Ordering::Relaxed);
         self.keeper.replenish(&self.base, self.kind);
     }
+}
+
+/// Asked once, since the answer is put together from several files.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
 }
 
 fn work(ground: &Ground, errands: &Receiver<Errand>, is_closed: &AtomicBool) {

@@ -31,9 +31,9 @@ pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{
-    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, What, WorkingCopy, cause,
-    in_memory,
+    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, Talk, What, WorkingCopy,
+    cause, in_memory,
 };
 pub use layout::shown_paths;
-pub use native::Sandbox;
+pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};

@@ -91,10 +91,19 @@ pub(crate) struct Parts<'a> {
     pub(crate) begun: Instant,
 }
 
-impl Sandbox {
-    /// Finds what this host gives; fails closed below `settings.minimum`. What needs the launcher is
-    /// found out with the first job, in the same way.
-    pub fn open(settings: &Settings) -> Result<Sandbox, Refusal> {
+/// What this host gives, found out before it is known what for, with a launcher that waits to be told.
+#[derive(Debug)]
+pub struct Site {
+    idle: Option<Idle>,
+    /// Whether this process makes namespaces without a user namespace of its own first.
+    administers: bool,
+    found: Found,
+    ids: Option<IdPool>,
+    cgroups: Option<Cgroups>,
+}
+
+impl Site {
+    pub fn explore() -> Result<Site, Refusal> {
         // It comes up while the rest is found out.
         let idle = Idle::execute().ok();
         let powers = Powers::of_this_process();
@@ -107,8 +116,15 @@ impl Sandbox {
             return Err(root_without_ids(&found));
         }
         let cgroups = found.take_cgroups();
+        Ok(Site { idle, administers: powers.administers, found, ids, cgroups })
+    }
+
+    /// Fails closed below `settings.minimum`. What needs the launcher is found out with the first job, in
+    /// the same way.
+    pub fn open(self, settings: &Settings) -> Result<Sandbox, Refusal> {
+        let Site { idle, administers, found, ids, cgroups } = self;
         found.check(settings.minimum)?;
-        let setup = Setup { user_namespace: !powers.administers, proc: true, bare: false };
+        let setup = Setup { user_namespace: !administers, proc: true, bare: false };
         let state = State { setup, found, idle, bases: HashMap::new() };
         let ground = Arc::new(Ground { home: settings.home.clone(), cgroups, ids });
         Ok(Sandbox {
@@ -119,6 +135,13 @@ impl Sandbox {
             #[cfg(feature = "holes")]
             host_visible: false,
         })
+    }
+}
+
+impl Sandbox {
+    /// Finds what this host gives, and stands on it.
+    pub fn open(settings: &Settings) -> Result<Sandbox, Refusal> {
+        Site::explore()?.open(settings)
     }
 
     /// A sandbox whose runs have the host's tree at `/host`, writable as far as their id goes.
@@ -162,6 +185,19 @@ impl Sandbox {
                 Err(refusal) => self.replace(&base, tries, refusal)?,
             }
         }
+    }
+
+    /// Ends every launcher that nobody uses, and what its runs left. The next job starts another.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        let is_used = |base: &Arc<Base>| Arc::strong_count(base) > 1;
+        let unused = state.bases.extract_if(|_, base| !is_used(base));
+        let unused: Vec<_> = unused.map(|(_, base)| base).collect();
+        let idle = state.idle.take();
+        // Ending them takes a while; what is buried before its launcher has ended takes longer.
+        drop(state);
+        drop((unused, idle));
+        self.keeper.bury();
     }
 
     /// After a failed start: makes way for another launcher where that helps, or gives the reason why

@@ -26,7 +26,7 @@ use crate::places::Places;
 use crate::start::{next_report, not_runnable};
 use crate::streams::{Feed, Stream, Wants};
 use crate::supplies::Placed;
-use crate::{Look, Refusal, Sink, seccomp, steps};
+use crate::{Look, Refusal, Sink, Talk, seccomp, steps};
 
 /// How long a killed run may take to be gone.
 const END_MOST: Duration = Duration::from_secs(5);
@@ -54,6 +54,8 @@ pub struct Running {
     pub(crate) stdout: Stream,
     pub(crate) stderr: Stream,
     pub(crate) feed: Option<Feed>,
+    /// The run's standard input, until whoever started it takes it.
+    pub(crate) held: Option<OwnedFd>,
     pub(crate) shared: Arc<Shared>,
     /// Removed when the run's files were collected.
     pub(crate) places: Option<Places>,
@@ -219,6 +221,13 @@ fn freezing(error: CgroupError) -> Refusal {
 impl Running {
     pub fn handle(&self) -> Handle {
         Handle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// For a run that was started with [`Stdin::Held`](crate::Stdin::Held): its standard input and output,
+    /// once. Somebody still has to [`wait`](Running::wait) for its end.
+    pub fn talk(&mut self) -> Option<Talk> {
+        let to = std::fs::File::from(self.held.take()?);
+        Some(Talk { to, from: self.stdout.take()? })
     }
 
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing

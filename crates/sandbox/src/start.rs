@@ -1,6 +1,6 @@
 //! Builds the jail around a job: hands it to the launcher and waits until every layer was read back.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
 use crate::supplies::{self, Placed};
-use crate::{Job, Refusal, random, steps};
+use crate::{Job, Refusal, Stdin, random, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -103,10 +103,16 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
     let seat = parts.keeper.seat(parts.base, Kind::of(&job));
     let Given { cell, pipes, built, layers, placed } = given;
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
+    let (feed, held) = match (job.stdin, pipes.stdin) {
+        (Stdin::From(source), Some(pipe)) => (Some(Feed::new(source, pipe)), None),
+        (Stdin::Held, pipe) => (None, pipe),
+        _ => (None, None),
+    };
     Ok(Running {
         stdout: Stream::new(pipes.stdout, most),
         stderr: Stream::new(pipes.stderr, most),
-        feed: Feed::new(job.stdin, pipes.stdin),
+        feed,
+        held,
         shared: Arc::new(Shared::new(cell.cgroup).map_err(internal("making the run's bell"))?),
         base: Arc::clone(parts.base),
         socket: cell.socket,
@@ -147,12 +153,13 @@ fn send(cell: &Cell, job: &Job, pipes: &Pipes) -> Result<(), Refusal> {
     let filter = if job.holes.seccomp { ALLOW_ALL.to_vec() } else { filter };
     let env = environment(job, cell.places.as_ref());
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
+    let program = localised(job.command.program.as_os_str(), cell.places.as_ref());
     let args = arguments(job, cell.places.as_ref());
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let wire = JobParts {
         filter: &filter,
         exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
-        program: job.command.program.as_os_str().as_bytes(),
+        program: program.as_bytes(),
         args: &args,
         env: &env,
     };
@@ -190,12 +197,14 @@ fn environment(job: &Job, places: Option<&Places>) -> Vec<Vec<u8>> {
 
 /// The arguments; those that name a file in the working directory name it where that is.
 fn arguments(job: &Job, places: Option<&Places>) -> Vec<OsString> {
-    let Some(places) = places else { return job.command.args.clone() };
-    let localise = |arg: &OsString| match Path::new(arg).strip_prefix(WORK_DIR) {
-        Ok(name) => places.path("work").join(name).into(),
-        Err(_) => arg.clone(),
-    };
-    job.command.args.iter().map(localise).collect()
+    job.command.args.iter().map(|arg| localised(arg, places)).collect()
+}
+
+fn localised(name: &OsStr, places: Option<&Places>) -> OsString {
+    match (Path::new(name).strip_prefix(WORK_DIR), places) {
+        (Ok(inside), Some(places)) => places.path("work").join(inside).into(),
+        _ => name.to_owned(),
+    }
 }
 
 fn random_key() -> io::Result<NonZeroU64> {

@@ -34,7 +34,7 @@ impl Pipes {
     pub(crate) fn new(stdin: &Stdin, owner: Option<u32>) -> io::Result<Pipes> {
         // An empty one is a pipe that nobody writes to: not even /dev/null of the host crosses.
         let (their_in, our_in) = pipe(owner)?;
-        let our_in = matches!(stdin, Stdin::From(_)).then_some(our_in);
+        let our_in = (!matches!(stdin, Stdin::Empty)).then_some(our_in);
         let (our_out, their_out) = pipe(owner)?;
         let (our_err, their_err) = pipe(owner)?;
         for fd in our_in.iter().chain([&our_out, &our_err]) {
@@ -73,6 +73,11 @@ impl Stream {
     /// The pipe, until the run has closed it.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Gives the pipe away: from here on it is somebody else's to read.
+    pub(crate) fn take(&mut self) -> Option<File> {
+        self.pipe.take()
     }
 
     /// Takes one chunk and passes on what is below the limit. `false` when there is nothing more now.
@@ -121,13 +126,8 @@ pub(crate) enum Wants {
 }
 
 impl Feed {
-    pub(crate) fn new(stdin: Stdin, pipe: Option<OwnedFd>) -> Option<Feed> {
-        match (stdin, pipe) {
-            (Stdin::From(source), Some(pipe)) => {
-                Some(Feed { source, pipe: File::from(pipe), pending: Vec::new() })
-            }
-            _ => None,
-        }
+    pub(crate) fn new(source: File, pipe: OwnedFd) -> Feed {
+        Feed { source, pipe: File::from(pipe), pending: Vec::new() }
     }
 
     pub(crate) fn wants(&self) -> (Wants, BorrowedFd<'_>) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::spec::{spec, tool_of};
-use crate::{BuiltIn, change};
+use crate::{BuiltIn, change, policy};
 
 /// A tool that cannot be carried out.
 #[derive(Debug)]
@@ -59,6 +59,13 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
             "nothing was changed",
             "a change is a part of the call that made it",
             "write a file with fs.write",
+        ),
+        absent(
+            &policy::SPEC,
+            policy::tool,
+            "the policy stays as it is",
+            "a policy is changed by the signature of an approver, and not by a call",
+            "have the proposal approved: `hotcell approvals` lists what waits",
         ),
         absent(
             &CANVAS_APPEND,

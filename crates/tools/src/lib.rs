@@ -19,6 +19,7 @@ mod absent;
 pub mod change;
 mod number;
 mod path;
+pub mod policy;
 mod pure;
 mod sandboxed;
 mod spec;

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use hotcell_request::{Fault, Spec, Tool, ToolError};
-use hotcell_types::{Artifact, Limits, Profile, Status};
+use hotcell_types::{Artifact, SomeLimits, Status, Template};
 use hotcell_workspace::{Change, ChangeKind, Changeset};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,10 +50,10 @@ pub struct Plan {
     pub files: BTreeMap<String, String>,
     /// Files for the working directory whose contents come along with the call.
     pub attached: Vec<Attached>,
-    /// Limits in place of those of the tool.
-    pub limits: Option<Limits>,
-    /// The seccomp profile in place of that of the tool's template.
-    pub profile: Option<Profile>,
+    /// Limits and seccomp profile in place of those of the tool.
+    pub template: Option<Template>,
+    /// Limits that the call asks for itself.
+    pub asked: SomeLimits,
     /// Whether the working directory is a copy of the workspace. Otherwise it is empty.
     pub working_copy: bool,
     /// Whether what was changed in the copy is to be applied to the workspace, each path judged.
@@ -133,8 +133,8 @@ impl Plan {
             env: BTreeMap::new(),
             files: BTreeMap::new(),
             attached: Vec::new(),
-            limits: None,
-            profile: None,
+            template: None,
+            asked: SomeLimits::default(),
             working_copy: false,
             brings_changes: false,
             also_writes: &[],

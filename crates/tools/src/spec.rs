@@ -30,6 +30,7 @@ pub(crate) const fn spec(
         retry: None,
         tags: &[],
         hosts: &[],
+        varies: &[],
         paths: &[],
     }
 }

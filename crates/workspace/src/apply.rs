@@ -24,6 +24,8 @@ use crate::{Change, ChangeKind, Changeset, Digest, FileFacts, Relative, Root, Un
 const STAGE: &str = ".hotcell-apply-";
 /// What it is called when not even going back worked: nobody removes it.
 const KEPT: &str = ".hotcell-kept-";
+/// How long [`apply`] waits for others that apply changes to the same directory.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Most conflicts that are named.
 const MOST_CONFLICTS: usize = 100;
 
@@ -97,6 +99,17 @@ pub struct Conflict {
 pub fn apply<R: Read>(
     root: &Root,
     changeset: &Changeset,
+    content: impl FnMut(&Digest) -> io::Result<R>,
+    allow: impl FnMut(&Change) -> Result<(), Refused>,
+) -> Result<Applied, ApplyError> {
+    apply_within(PATIENCE, root, changeset, content, allow)
+}
+
+/// The same, waiting so long for others that apply changes to the same directory.
+pub fn apply_within<R: Read>(
+    patience: Duration,
+    root: &Root,
+    changeset: &Changeset,
     mut content: impl FnMut(&Digest) -> io::Result<R>,
     mut allow: impl FnMut(&Change) -> Result<(), Refused>,
 ) -> Result<Applied, ApplyError> {
@@ -105,7 +118,7 @@ pub fn apply<R: Read>(
         allow(change).map_err(refused).map_err(ApplyError::Untouched)?;
     }
     // Held to the end.
-    let _lock = lock(root).map_err(ApplyError::Untouched)?;
+    let _lock = lock(root, patience).map_err(ApplyError::Untouched)?;
     sweep(root).map_err(|error| ApplyError::Untouched(io_cause(None, error)))?;
     let (steps, already) = check(root, changeset).map_err(ApplyError::Untouched)?;
     if steps.is_empty() {
@@ -128,12 +141,11 @@ pub(crate) fn is_reserved(path: &Relative) -> bool {
 
 /// One process at a time applies changes; the kernel frees the lock of one that is killed. A process that
 /// this one forked meanwhile has it as well, until it executes something: that is waited for.
-fn lock(root: &Root) -> Result<OwnedFd, Cause> {
-    const PATIENCE: Duration = Duration::from_secs(2);
+fn lock(root: &Root, patience: Duration) -> Result<OwnedFd, Cause> {
     const AGAIN: Duration = Duration::from_millis(5);
     let dir =
         held::open_directory(root, ".").map_err(|why| io_cause(None, io::Error::other(why)))?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     loop {
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(dir),

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use crate::apply::is_reserved;
+use crate::error::name;
 use crate::walk::Walk;
 use crate::{
     Bounds, Change, ChangeKind, Changeset, Cut, Digest, Entry, Error, FileFacts, Kind, Relative,
@@ -19,7 +20,8 @@ const MOST_SKIPPED: usize = 10_000;
 pub struct DiffBounds {
     /// Most files, directories and links that the run may have left.
     pub entries: usize,
-    /// Most bytes of all changed files together, holes included. What goes beyond is skipped.
+    /// Most bytes of all changed files together, holes included. Beyond it there is no changeset: half
+    /// of what a run changed is nobody's intention.
     pub bytes: u64,
     pub within: Duration,
 }
@@ -49,6 +51,7 @@ impl Snapshot {
             snapshot: self,
             store,
             bytes: bounds.bytes,
+            most: bounds.bytes,
             until: walk.until,
             changes: Vec::new(),
             skipped: Vec::new(),
@@ -70,8 +73,9 @@ impl Snapshot {
 struct Comparing<'a, S> {
     snapshot: &'a Snapshot,
     store: S,
-    /// What may still be read.
+    /// What may still be read, and what could be at first.
     bytes: u64,
+    most: u64,
     until: Instant,
     changes: Vec<Change>,
     skipped: Vec<Skipped>,
@@ -155,8 +159,7 @@ impl<S: FnMut(&mut dyn Read) -> io::Result<Digest>> Comparing<'_, S> {
             }
         };
         let Some(rest) = self.bytes.checked_sub(is.bytes) else {
-            self.skip(Skipped::new(&path, "with it the changes have too many bytes"));
-            return Ok(());
+            return Err(TooMuch::Changed { most: self.most, path: name(Some(&path)) }.into());
         };
         self.bytes = rest;
         let mut source = Timed { source: file.take(is.bytes), until: self.until };

@@ -95,6 +95,11 @@ pub enum TooMuch {
     #[error("the run left more than {most} files and directories: raise the bound")]
     Left { most: u64 },
     #[error(
+        "with `{path}` the changes have more than {most} bytes, holes included: change less, or raise \
+         the bound"
+    )]
+    Changed { most: u64, path: String },
+    #[error(
         "the tree cannot be looked through in time: leave a part of it out, or allow more time"
     )]
     Time,

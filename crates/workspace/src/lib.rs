@@ -36,7 +36,7 @@ mod snapshot;
 mod unified;
 mod walk;
 
-pub use apply::{Applied, ApplyError, Cause, Conflict, Refused, apply};
+pub use apply::{Applied, ApplyError, Cause, Conflict, Refused, apply, apply_within};
 pub use changeset::{BadChangeset, Change, ChangeKind, Changeset, Skipped};
 pub use diff::DiffBounds;
 pub use digest::{BadDigest, Digest};
@@ -46,6 +46,6 @@ pub use grep::{BadPattern, Case, GrepOptions, Grepped, Line, Match, Pattern};
 pub use list::{ListOptions, Listing};
 pub use relative::{BadPath, Relative};
 pub use root::{Content, Found, Root};
-pub use snapshot::{Handover, Opened, Snapshot, SnapshotBounds, What};
-pub use unified::unified;
+pub use snapshot::{Handover, Measured, Opened, Snapshot, SnapshotBounds, What};
+pub use unified::{unified, unified_text};
 pub use walk::{Bounds, Cut, Entry, FileFacts, Kind, Modified, Walk};

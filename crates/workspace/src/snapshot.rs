@@ -32,6 +32,15 @@ impl Default for SnapshotBounds {
     }
 }
 
+/// What a copy of a tree takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// In whole pages, as a file system has them.
+    pub bytes: u64,
+}
+
 /// What was handed over, to be compared with what a run made of it.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -53,8 +62,7 @@ pub struct Handover {
     bounds: SnapshotBounds,
     manifest: BTreeMap<Relative, Kind>,
     skipped: Vec<Skipped>,
-    /// Bytes so far.
-    bytes: u64,
+    tally: Tally,
     state: State,
 }
 
@@ -87,19 +95,115 @@ pub enum What {
     },
 }
 
+impl SnapshotBounds {
+    fn walk(&self, root: &Root) -> Result<Walk, Error> {
+        let bounds = Bounds { entries: self.entries, ..Bounds::within(self.within) };
+        root.walk(None, bounds)
+    }
+
+    /// Goes on to the next thing that is to be handed over; what is skipped is told.
+    fn next(
+        &self,
+        walk: &mut Walk,
+        tally: &Tally,
+        mut skip: impl FnMut(Skipped),
+    ) -> Result<Option<Entry>, TooMuch> {
+        while let Some(told) = walk.next() {
+            match told {
+                Err(skipped) => skip(skipped),
+                Ok(entry) => {
+                    let is_left_out = self.except.covers(&entry.path, entry.is_directory());
+                    if !is_left_out && !is_reserved(&entry.path) {
+                        return Ok(Some(entry));
+                    }
+                    walk.pass_over();
+                }
+            }
+        }
+        match walk.cut() {
+            None => Ok(None),
+            Some(Cut::Time) => Err(TooMuch::Time),
+            Some(Cut::Entries | Cut::Names) => Err(tally.too_many(self)),
+        }
+    }
+}
+
 impl Root {
     /// Begins to hand the tree over.
     pub fn snapshot(&self, bounds: SnapshotBounds) -> Result<Handover, Error> {
-        let walk = Bounds { entries: bounds.entries, ..Bounds::within(bounds.within) };
         Ok(Handover {
             root: self.clone(),
-            walk: self.walk(None, walk)?,
+            walk: bounds.walk(self)?,
             bounds,
             manifest: BTreeMap::new(),
             skipped: Vec::new(),
-            bytes: 0,
+            tally: Tally::default(),
             state: State::Going,
         })
+    }
+
+    /// What a copy would take, or why it would be too much. No file is opened.
+    pub fn measure(&self, bounds: &SnapshotBounds) -> Result<Measured, Error> {
+        let mut walk = bounds.walk(self)?;
+        let mut tally = Tally::default();
+        while let Some(entry) = bounds.next(&mut walk, &tally, drop)? {
+            tally.add(&entry.path, &entry.kind, bounds)?;
+        }
+        Ok(Measured { entries: tally.entries, bytes: tally.pages })
+    }
+}
+
+/// Counts what is handed over, and says what makes it too much.
+#[derive(Debug, Default)]
+struct Tally {
+    entries: u64,
+    bytes: u64,
+    /// The same, in whole pages.
+    pages: u64,
+    /// Entries and bytes of each name directly below the root.
+    parts: BTreeMap<String, (u64, u64)>,
+}
+
+impl Tally {
+    fn add(
+        &mut self,
+        path: &Relative,
+        kind: &Kind,
+        bounds: &SnapshotBounds,
+    ) -> Result<(), TooMuch> {
+        const PAGE: u64 = 4096;
+        let bytes = match kind {
+            Kind::File(facts) => facts.bytes,
+            Kind::Directory | Kind::Symlink { .. } => 0,
+        };
+        self.entries += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let pages = bytes.checked_next_multiple_of(PAGE).unwrap_or(bytes);
+        self.pages = self.pages.saturating_add(pages);
+        let name = path.parts().next().unwrap_or_default();
+        let part = match self.parts.get_mut(name) {
+            Some(part) => part,
+            None => self.parts.entry(name.to_owned()).or_default(),
+        };
+        *part = (part.0 + 1, part.1.saturating_add(bytes));
+        if self.bytes > bounds.bytes { Err(self.too_large(bounds)) } else { Ok(()) }
+    }
+
+    fn too_many(&self, bounds: &SnapshotBounds) -> TooMuch {
+        let (heaviest, part) = self.heaviest(|part| part.0);
+        TooMuch::Entries { most: bounds.entries as u64, heaviest, part }
+    }
+
+    fn too_large(&self, bounds: &SnapshotBounds) -> TooMuch {
+        let (heaviest, part) = self.heaviest(|part| part.1);
+        TooMuch::Bytes { most: bounds.bytes, heaviest, part }
+    }
+
+    /// The name directly below the root that has the most of something.
+    fn heaviest(&self, weight: impl Fn(&(u64, u64)) -> u64) -> (String, u64) {
+        let weights = self.parts.iter().map(|(name, part)| (name, weight(part)));
+        let heaviest = weights.max_by_key(|&(_, weight)| weight);
+        heaviest.map(|(name, weight)| (name.clone(), weight)).unwrap_or_default()
     }
 }
 
@@ -114,25 +218,14 @@ impl Handover {
     }
 
     fn step(&mut self) -> Result<Option<Opened>, Error> {
-        while let Some(told) = self.walk.next() {
-            let entry = match told {
-                Ok(entry) => entry,
-                Err(skipped) => {
-                    self.skipped.push(skipped);
-                    continue;
-                }
+        loop {
+            let skip = |skipped| self.skipped.push(skipped);
+            let Some(entry) = self.bounds.next(&mut self.walk, &self.tally, skip)? else {
+                return Ok(None);
             };
-            let is_left_out = self.bounds.except.covers(&entry.path, entry.is_directory());
-            if is_left_out || is_reserved(&entry.path) {
-                self.walk.pass_over();
-            } else if let Some(opened) = self.open(entry)? {
+            if let Some(opened) = self.open(entry)? {
                 return Ok(Some(opened));
             }
-        }
-        match self.walk.cut() {
-            None => Ok(None),
-            Some(Cut::Time) => Err(TooMuch::Time.into()),
-            Some(Cut::Entries | Cut::Names) => Err(self.too_many().into()),
         }
     }
 
@@ -159,38 +252,9 @@ impl Handover {
                 }
             },
         };
-        if let What::File { bytes, .. } = what {
-            self.bytes = self.bytes.saturating_add(bytes);
-        }
+        self.tally.add(&path, &kind, &self.bounds)?;
         self.manifest.insert(path.clone(), kind);
-        if self.bytes > self.bounds.bytes {
-            return Err(self.too_large().into());
-        }
         Ok(Some(Opened { path, what }))
-    }
-
-    fn too_many(&self) -> TooMuch {
-        let (heaviest, part) = self.heaviest(|_| 1);
-        TooMuch::Entries { most: self.bounds.entries as u64, heaviest, part }
-    }
-
-    fn too_large(&self) -> TooMuch {
-        let (heaviest, part) = self.heaviest(|kind| match kind {
-            Kind::File(facts) => facts.bytes,
-            _ => 0,
-        });
-        TooMuch::Bytes { most: self.bounds.bytes, heaviest, part }
-    }
-
-    /// The name directly below the root that has the most of something.
-    fn heaviest(&self, weight: impl Fn(&Kind) -> u64) -> (String, u64) {
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (path, kind) in &self.manifest {
-            let sum = sums.entry(path.parts().next().unwrap_or_default()).or_default();
-            *sum = sum.saturating_add(weight(kind));
-        }
-        let heaviest = sums.into_iter().max_by_key(|&(_, sum)| sum);
-        heaviest.map(|(name, sum)| (name.to_owned(), sum)).unwrap_or_default()
     }
 }
 

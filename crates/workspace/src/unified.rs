@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use similar::TextDiff;
 
 use crate::relative::turns_text;
-use crate::{Change, Changeset, Digest, Root};
+use crate::{Change, Changeset, Digest, Relative, Root};
 
 /// Largest content that is shown line by line.
 const MOST_TEXT: u64 = 512 * 1024;
@@ -47,18 +47,36 @@ pub fn unified<R: Read>(
     shown
 }
 
+/// What would change if a file had this text; empty if it has it already. Where that cannot be shown, why.
+pub fn unified_text(root: &Root, path: &Relative, new: &str) -> Result<String, &'static str> {
+    const UNREADABLE: &str = "what is there cannot be read";
+    let old = match root.exists(path).map_err(|_| UNREADABLE)? {
+        None => None,
+        Some(_) => {
+            let (file, _) = root.open_file(path).map_err(|_| UNREADABLE)?;
+            Some(bounded(file)?)
+        }
+    };
+    let new = bounded(new.as_bytes())?;
+    let is_there = (old.is_some(), true);
+    Ok(lines(path, is_there, &plain(old.unwrap_or_default())?, &plain(new)?))
+}
+
 fn difference(change: &Change, old: &str, new: &str) -> String {
+    let is_there = (change.before.is_some(), change.after.is_some());
+    let text = lines(&change.path, is_there, old, new);
+    if text.is_empty() { format!("{change}: only its right of execution changes\n") } else { text }
+}
+
+fn lines(path: &Relative, is_there: (bool, bool), old: &str, new: &str) -> String {
     let name = |side: char, is_there: bool| match is_there {
-        true => format!("{side}/{}", crate::error::name(Some(&change.path))),
+        true => format!("{side}/{}", crate::error::name(Some(path))),
         false => "/dev/null".into(),
     };
     let diff = TextDiff::configure().timeout(WITHIN).diff_lines(old, new);
-    let text = diff
-        .unified_diff()
-        .context_radius(CONTEXT)
-        .header(&name('a', change.before.is_some()), &name('b', change.after.is_some()))
-        .to_string();
-    if text.is_empty() { format!("{change}: only its right of execution changes\n") } else { text }
+    let mut diff = diff.unified_diff();
+    let diff = diff.context_radius(CONTEXT);
+    diff.header(&name('a', is_there.0), &name('b', is_there.1)).to_string()
 }
 
 /// What was there and what is to be there, or why that is not shown.
@@ -85,15 +103,24 @@ fn sides<R: Read>(
 
 /// The text of a source if it is one, and the right one.
 fn text(source: impl Read, digest: &Digest) -> Result<String, &'static str> {
+    let bytes = bounded(source)?;
+    if Digest::of(&bytes) != *digest {
+        return Err("it was changed since the run began");
+    }
+    plain(bytes)
+}
+
+fn bounded(source: impl Read) -> Result<Vec<u8>, &'static str> {
     let mut bytes = Vec::new();
     let read = source.take(MOST_TEXT + 1).read_to_end(&mut bytes);
     read.map_err(|_| "its content cannot be read")?;
     if bytes.len() as u64 > MOST_TEXT {
         return Err("it is too large to be shown");
     }
-    if Digest::of(&bytes) != *digest {
-        return Err("it was changed since the run began");
-    }
+    Ok(bytes)
+}
+
+fn plain(bytes: Vec<u8>) -> Result<String, &'static str> {
     let text = String::from_utf8(bytes).map_err(|_| "it is binary")?;
     if !is_plain(&text) {
         return Err("it has control characters, or such as turn the text");

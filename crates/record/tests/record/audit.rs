@@ -66,13 +66,23 @@ fn aud_01_a_change_to_any_column_of_any_row_is_found() {
 #[test]
 fn aud_01_a_change_beside_the_chain_is_found() {
     let home = filled(4);
+    let record = open(home.path());
+    let large = Draft { input: Some(payload(&"x".repeat(2000))), ..note("large") };
+    record.append(large, Durability::Synced).unwrap();
+    record.close().unwrap();
+    settle(home.path());
     for change in [
         "UPDATE meta SET value = randomblob(16) WHERE name = 'home'",
         "UPDATE meta SET value = randomblob(32) WHERE name = 'genesis'",
         "DELETE FROM meta",
-        "UPDATE payload SET content = CAST(content || 'x' AS BLOB) WHERE rowid = 3",
-        "UPDATE payload SET digest = randomblob(32) WHERE rowid = 3",
-        "DELETE FROM payload WHERE rowid = 3",
+        "UPDATE payload SET content = CAST(content || 'x' AS BLOB)",
+        "UPDATE payload SET digest = randomblob(32)",
+        "DELETE FROM payload",
+        "UPDATE small SET input = CAST(input || 'x' AS BLOB) WHERE seq = 4",
+        "UPDATE small SET input = output, output = input WHERE seq = 4",
+        "UPDATE small SET output = NULL WHERE seq = 4",
+        "UPDATE small SET seq = -seq WHERE seq = 4",
+        "DELETE FROM small WHERE seq = 4",
         "INSERT INTO unfinished VALUES (randomblob(16), 2, randomblob(16))",
         "UPDATE checkpoint SET line = replace(line, 'count=', 'count=1') WHERE number = 1",
         "UPDATE checkpoint SET seq = seq + 1 WHERE number = 2",
@@ -85,6 +95,7 @@ fn aud_01_a_change_beside_the_chain_is_found() {
         "DROP TABLE event",
         "DROP TABLE unfinished",
         "DROP TABLE payload",
+        "DROP TABLE small",
         "DROP TABLE checkpoint",
     ] {
         let copy = copy(home.path());
@@ -262,10 +273,7 @@ fn aud_09_text_of_any_kind_is_data_in_the_record_and_in_its_export() {
     let events = record.events(&Filter { after: 1, ..all() }).unwrap();
     for (event, text) in events.iter().zip(hostile) {
         assert_eq!(event.reason.as_deref(), Some(text));
-        assert_eq!(
-            record.payload(event.input.as_ref().unwrap()).unwrap().unwrap(),
-            text.as_bytes()
-        );
+        assert_eq!(record.input(event).unwrap().unwrap(), text.as_bytes());
     }
     let mut export = Vec::new();
     record.export(&mut export).unwrap();
@@ -295,6 +303,7 @@ fn aud_10_what_is_huge_is_kept_in_part_with_the_digest_and_length_of_the_whole()
     };
     let receipt = record.append(draft, Durability::Committed).unwrap();
     let event = record.event(&Name::LOCAL, receipt.seq()).unwrap().unwrap();
+    assert_eq!(record.input(&event).unwrap().unwrap(), huge.as_bytes()[..MOST_CONTENT]);
     let reason = event.reason.unwrap();
     let more = format!("…[{} bytes more]", (1 << 20) - MOST_REASON);
     assert!(reason.ends_with(&more) && reason.len() <= MOST_REASON + more.len());
@@ -304,7 +313,6 @@ fn aud_10_what_is_huge_is_kept_in_part_with_the_digest_and_length_of_the_whole()
     let input = event.input.unwrap();
     assert_eq!(input.length, 100 << 20);
     assert_eq!(input.digest, hotcell_record::Digest::of(huge.as_bytes()));
-    assert_eq!(record.payload(&input).unwrap().unwrap(), huge.as_bytes()[..MOST_CONTENT]);
     record.close().unwrap();
     assert_sound(home.path());
     settle(home.path());
@@ -430,9 +438,17 @@ fn aud_15_the_records_own_connection_cannot_rewrite_it() {
 #[test]
 fn aud_16_older_tables_are_brought_up_to_date_and_newer_ones_refused() {
     let home = filled(2);
-    // As the first version left it: without checkpoints.
+    // As the first version left it: without checkpoints, and with all contents by their digests.
     let enemy = Connection::open(database(home.path())).unwrap();
-    enemy.execute_batch("DROP TABLE checkpoint; PRAGMA user_version = 1").unwrap();
+    enemy
+        .execute_batch(
+            "INSERT OR IGNORE INTO payload
+                SELECT input_digest, seq, small.time, input FROM small JOIN event USING (seq)
+                UNION ALL
+                SELECT output_digest, seq, small.time, output FROM small JOIN event USING (seq);
+            DROP TABLE small; DROP TABLE checkpoint; PRAGMA user_version = 1",
+        )
+        .unwrap();
     drop(enemy);
     fs::remove_file(home.path().join("anchor.log")).unwrap();
     assert_eq!(checked(home.path()).standing, Standing::Unproven);
@@ -441,7 +457,7 @@ fn aud_16_older_tables_are_brought_up_to_date_and_newer_ones_refused() {
     record.close().unwrap();
     assert_sound(home.path());
     let newer = Connection::open(database(home.path())).unwrap();
-    newer.execute_batch("PRAGMA user_version = 3").unwrap();
+    newer.execute_batch("PRAGMA user_version = 5").unwrap();
     drop(newer);
     let error = Record::open(home.path(), Options::default()).unwrap_err();
     assert_eq!(error.fault, hotcell_record::OpenFault::Newer, "{error}");
@@ -491,7 +507,7 @@ fn aud_20_what_is_not_there_is_never_fine() {
     let blank = home.path().join("blank.db");
     let connection = Connection::open(&blank).unwrap();
     connection
-        .execute_batch("PRAGMA application_id = 0x686f7463; PRAGMA user_version = 2")
+        .execute_batch("PRAGMA application_id = 0x686f7463; PRAGMA user_version = 3")
         .unwrap();
     drop(connection);
     never(verify(&blank, Some(&anchor), From::Start), "no tables");

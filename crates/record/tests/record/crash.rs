@@ -2,12 +2,16 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use hotcell_record::{Draft, Durability, Filter, From, Kind, Options, Record, Standing, verify};
+use hotcell_record::{
+    AppendError, Draft, Durability, Filter, From, Kind, Options, Record, Standing, WriteError,
+    verify,
+};
 use hotcell_types::Status;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -204,10 +208,60 @@ fn cr_02_an_outcome_without_its_checkpoint_is_there_and_the_next_end_signs_it() 
         let runs = record.runs(&all()).unwrap();
         assert!(runs.iter().all(|run| run.end.as_ref().unwrap().kind == Kind::Outcome));
         record.close().unwrap();
+        assert!(pages_in_log(home.path()) <= 512, "{}", pages_in_log(home.path()));
+        // Who writes moves what others left.
+        let record = open(home.path());
+        append(&record, "after");
+        record.close().unwrap();
         assert!(pages_in_log(home.path()) <= 64, "{}", pages_in_log(home.path()));
         let verdict = assert_sound(home.path());
         assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "{verdict}");
     }
+}
+
+const LAST: &str = "crash::a_process_that_is_killed_after_its_last_call";
+
+#[test]
+fn a_process_that_is_killed_after_its_last_call() {
+    let Some(home) = child_home() else { return };
+    let record = open(&home);
+    record.append_later(note("waits")).unwrap();
+    let intent = record.begin(full(Kind::Intent, 1)).unwrap().last();
+    intent
+        .finish_with(full(Kind::Outcome, 1), |_| Ok::<_, ()>(((), vec![note("with it")])))
+        .unwrap();
+    assert_eq!(record.append_later(note("late")).unwrap_err(), AppendError::Closed);
+    kill_process(getpid(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn the_end_of_a_last_call_is_signed_when_it_is_told() {
+    let home = home();
+    open(home.path()).close().unwrap();
+    let status = child(LAST, home.path()).stdout(Stdio::null()).status().unwrap();
+    assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+    let record = open(home.path());
+    // Nothing comes after the last checkpoint, and nothing is left to be closed.
+    assert_eq!((record.start().events, record.start().fault.as_ref()), (0, None));
+    let last = record.events(&all()).unwrap().pop().unwrap();
+    assert_eq!((last.kind, last.call), (Kind::Outcome, Some(call(1))));
+    record.close().unwrap();
+    let verdict = assert_sound(home.path());
+    assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "{verdict}");
+}
+
+#[test]
+fn a_last_call_that_cannot_be_recorded_is_closed_by_the_next_process() {
+    let home = home();
+    let record = open(home.path());
+    let intent = record.begin(full(Kind::Intent, 1)).unwrap().last();
+    let failed = intent.finish_with(full(Kind::Outcome, 1), |_| Err::<((), Vec<Draft>), _>("no"));
+    assert_eq!(failed.unwrap_err(), WriteError::Own("no"));
+    record.close().unwrap();
+    let record = open(home.path());
+    assert_eq!(record.runs(&all()).unwrap()[0].end.as_ref().unwrap().kind, Kind::Recovered);
+    record.close().unwrap();
+    assert_sound(home.path());
 }
 
 const SHORT: &str = "crash::short_processes";

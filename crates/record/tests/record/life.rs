@@ -46,6 +46,8 @@ fn what_is_recorded_is_read_back() {
     let receipt = record.append(given.clone(), Durability::Synced).unwrap();
     let event = record.event(&Name::LOCAL, receipt.seq()).unwrap().unwrap();
     assert_eq!((event.seq, event.hash, event.id), (2, receipt.hash(), receipt.id()));
+    assert_eq!(record.input(&event).unwrap(), Some(given.input.unwrap().content));
+    assert_eq!(record.output(&event).unwrap(), Some(given.output.unwrap().content));
     assert_eq!((event.kind, event.time, event.caller), (given.kind, given.time, given.caller));
     assert_eq!((event.call, event.parent), (given.call, given.parent));
     assert_eq!((event.operation, event.tool), (given.operation, given.tool));
@@ -57,9 +59,6 @@ fn what_is_recorded_is_read_back() {
     );
     assert_eq!((event.sandbox, event.request), (given.sandbox, given.request));
     assert_eq!((event.duration_ns, event.owner), (given.duration_ns, record.owner()));
-    let content = |summary| record.payload(&summary).unwrap().unwrap();
-    assert_eq!(content(event.input.unwrap()), given.input.unwrap().content);
-    assert_eq!(content(event.output.unwrap()), given.output.unwrap().content);
 }
 
 #[test]
@@ -354,6 +353,39 @@ fn a_follower_hears_of_this_process_and_of_others() {
 }
 
 #[test]
+fn contents_of_every_size_are_kept_and_the_oldest_go_first() {
+    let home = home();
+    let record = open(home.path());
+    let sizes = [0, 1, 1024, 1025, 5000];
+    for (number, size) in (0..).zip(sizes) {
+        let content = Some(payload(&"x".repeat(size)));
+        let draft = Draft { input: content.clone(), output: content, ..full(Kind::Denied, number) };
+        record.append(draft, Durability::Committed).unwrap();
+    }
+    let kept = || -> Vec<Option<usize>> {
+        let events = record.events(&Filter { kind: Some(Kind::Denied), ..all() }).unwrap();
+        let kept = events.iter().map(|event| {
+            let input = record.input(event).unwrap();
+            assert_eq!(input, record.output(event).unwrap());
+            input.map(|content| content.len())
+        });
+        kept.collect()
+    };
+    assert_eq!(kept(), sizes.map(Some));
+    let prune = |most_bytes: u64| {
+        let pruned = record.prune(&RetentionPolicy { keep: Duration::MAX, most_bytes });
+        pruned.map(|pruned| (pruned.contents, pruned.bytes)).unwrap()
+    };
+    // Of the large ones there is one, although input and output are the same.
+    assert_eq!(prune(1025 + 5000), (6, 2 + 2048));
+    assert_eq!(kept(), [None, None, None, Some(1025), Some(5000)]);
+    assert_eq!(prune(5000), (1, 1025));
+    assert_eq!(kept(), [None, None, None, None, Some(5000)]);
+    record.close().unwrap();
+    assert_sound(home.path());
+}
+
+#[test]
 fn pruning_removes_contents_and_says_so_and_the_chain_stays() {
     let home = home();
     let clock = || 1_700_000_000_000_000_000;
@@ -371,10 +403,7 @@ fn pruning_removes_contents_and_says_so_and_the_chain_stays() {
     }
     let kept = |record: &Record| -> Vec<bool> {
         let events = record.events(&Filter { kind: Some(Kind::Denied), ..all() }).unwrap();
-        events
-            .iter()
-            .map(|e| record.payload(e.input.as_ref().unwrap()).unwrap().is_some())
-            .collect()
+        events.iter().map(|event| record.input(event).unwrap().is_some()).collect()
     };
     let week = RetentionPolicy {
         keep: Duration::from_secs(7 * 24 * 60 * 60),

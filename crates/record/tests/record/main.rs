@@ -12,6 +12,7 @@
 mod audit;
 mod clock;
 mod common;
+mod compact;
 mod crash;
 mod disk;
 mod encoding;

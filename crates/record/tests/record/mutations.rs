@@ -114,10 +114,16 @@ fn mutate(home: &Path, dice: &mut Dice) -> String {
             1 + dice.roll(40)
         ),
         9 => format!(
-            "UPDATE payload SET content = {} WHERE rowid = {seq}",
-            ["x''", "CAST(content || 'x' AS BLOB)", "content"][dice.roll(3)]
+            "UPDATE {} WHERE seq = {seq}",
+            [
+                "payload SET content = CAST(content || 'x' AS BLOB)",
+                "small SET input = x''",
+                "small SET output = CAST(output || 'x' AS BLOB)",
+                "small SET input = output",
+                "small SET output = NULL",
+            ][dice.roll(5)]
         ),
-        10 => format!("DELETE FROM payload WHERE rowid = {seq}"),
+        10 => format!("DELETE FROM {} WHERE seq = {seq}", ["payload", "small"][dice.roll(2)]),
         11 => [
             "DELETE FROM unfinished",
             "UPDATE unfinished SET seq = seq + 1",

@@ -11,7 +11,7 @@ use crate::common::*;
 
 #[test]
 fn sql_01_a_flipped_byte_is_found_or_changes_nothing_that_is_read() {
-    let home = filled(8);
+    let home = filled(40);
     let pristine = fs::read(database(home.path())).unwrap();
     let rows = |path: &std::path::Path| -> Vec<Vec<rusqlite::types::Value>> {
         let connection = Connection::open(path).unwrap();
@@ -265,6 +265,6 @@ fn sql_10_settings_are_what_they_have_to_be_where_it_is_written() {
         };
         let ((mode, values), _) = record.write(durability, read).unwrap();
         let synchronous = if durability == Durability::Synced { 2 } else { 1 };
-        assert_eq!((mode.as_str(), values), ("wal", vec![synchronous, 1, 0, 0x686f_7463, 2]));
+        assert_eq!((mode.as_str(), values), ("wal", vec![synchronous, 1, 0, 0x686f_7463, 4]));
     }
 }

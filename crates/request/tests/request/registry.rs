@@ -217,6 +217,7 @@ fn spec(name: &'static str) -> Spec {
         tags: &[],
         hosts: &[],
         paths: &[],
+        varies: &[],
     }
 }
 

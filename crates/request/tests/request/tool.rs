@@ -154,6 +154,8 @@ fn what_a_tool_says_fits_together() {
         (json!({"effects": ["pure"], "permissions": {"paths": ["a"]}}), "/permissions/paths"),
         (json!({"name": "evil/web.fetch", "operation": "fs.read"}), "/operation"),
         (json!({"operation": "other/net.fetch"}), "/operation"),
+        (json!({"varies": ["", "/at", "at"]}), "/varies"),
+        (json!({"varies": ["/".repeat(257)]}), "/varies"),
         (json!({"examples": [{"input": {}, "output": {"status": 200}}]}), "/examples/0/input/url"),
         (
             json!({"examples": [{"input": {"url": "http://a@b/"}, "output": {"status": 200}}]}),

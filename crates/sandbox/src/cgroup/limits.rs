@@ -17,7 +17,11 @@ use super::parse::{self, Version};
 const PIDS_MOST: u64 = 4_194_304;
 /// The kernel's own period, in microseconds, which a new v1 cgroup has already.
 const PERIOD: u64 = 100_000;
-/// Its longest one, for shares whose quota would fall below the least in the usual period.
+/// For shares below a half, which would otherwise stand still for most of the kernel's period: what has to
+/// answer within 100 ms cannot pause for 75.
+const SHORT_PERIOD: u64 = 10_000;
+const SMALL_SHARE: u64 = 500;
+/// The kernel's longest one, for shares whose quota would fall below the least in the usual period.
 const LONG_PERIOD: u64 = 1_000_000;
 /// The least quota that the kernel takes, in microseconds.
 const QUOTA_LEAST: u64 = 1_000;
@@ -175,12 +179,11 @@ fn cpu_v2(dir: &Dir, share: Cpus) -> Result<(), CgroupError> {
 /// Quota and period in microseconds.
 fn quota(share: Cpus) -> (u64, u64) {
     let thousandths = u64::from(share.as_thousandths());
-    let usual = thousandths * (PERIOD / 1000);
-    if usual >= QUOTA_LEAST {
-        (usual, PERIOD)
-    } else {
-        (thousandths * (LONG_PERIOD / 1000), LONG_PERIOD)
-    }
+    let in_period = |period: u64| (thousandths * (period / 1000), period);
+    let first = if thousandths < SMALL_SHARE { SHORT_PERIOD } else { PERIOD };
+    let periods = [first, PERIOD].map(in_period);
+    let found = periods.into_iter().find(|(quota, _)| *quota >= QUOTA_LEAST);
+    found.unwrap_or_else(|| in_period(LONG_PERIOD))
 }
 
 fn set(
@@ -280,6 +283,8 @@ mod tests {
         assert_eq!(text(path.path(), "cpu.max"), "1000 1000000");
         assert_eq!(text(path.path(), "pids.max"), "4194304");
         assert_eq!(quota("0.01".parse().unwrap()), (1000, 100_000));
+        assert_eq!(quota("0.25".parse().unwrap()), (2500, 10_000));
+        assert_eq!(quota("0.5".parse().unwrap()), (50_000, 100_000));
         assert_eq!(quota("4096".parse().unwrap()), (409_600_000, 100_000));
     }
 

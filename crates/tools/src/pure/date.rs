@@ -56,13 +56,13 @@ pub(super) fn tools() -> Vec<BuiltIn> {
 struct Nothing {}
 
 /// The current date and time in UTC, as ISO 8601.
-#[tool(name = "current_datetime", version = "1.0.0", category = "date", effects(read))]
+#[tool(name = "current_datetime", version = "1.0.0", category = "date", effects(read), varies(""))]
 fn current_datetime(_: Nothing) -> Result<String, ToolError> {
     format(now_ms().div_euclid(1000), ISO)
 }
 
 /// The current time as seconds since 1970 in UTC.
-#[tool(name = "current_timestamp", version = "1.0.0", category = "date", effects(read))]
+#[tool(name = "current_timestamp", version = "1.0.0", category = "date", effects(read), varies(""))]
 fn current_timestamp(_: Nothing) -> Result<i64, ToolError> {
     Ok(now_ms().div_euclid(1000))
 }
@@ -76,7 +76,13 @@ struct Timestamp {
 }
 
 /// The current time as milliseconds since 1970 and as ISO 8601, in UTC.
-#[tool(name = "timestamp", version = "1.0.0", category = "date", effects(read))]
+#[tool(
+    name = "timestamp",
+    version = "1.0.0",
+    category = "date",
+    effects(read),
+    varies("/unix_ms", "/iso")
+)]
 fn timestamp(_: Nothing) -> Result<Timestamp, ToolError> {
     let unix_ms = now_ms();
     Ok(Timestamp { unix_ms, iso: format(unix_ms.div_euclid(1000), ISO)? })

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::str::FromStr;
 
 use hotcell_request::{Effect, Spec, ToolError};
-use hotcell_types::{Limits, Template};
+use hotcell_types::{SomeLimits, Template};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -115,7 +115,7 @@ pub enum Input {
 
 /// Limits as people write them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct LimitWords {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
@@ -144,6 +144,7 @@ impl Run {
             Some(name) => name.parse().map_err(|error| wrong("template", &error))?,
             None => Template::DEFAULT,
         };
+        let asked = self.limits.read()?;
         let mut env = BTreeMap::new();
         for (name, value) in self.env {
             env.insert(OsString::from(name), value.os()?);
@@ -159,10 +160,8 @@ impl Run {
             Some(Input::Live) => Source::Live,
             Some(Input::Content(content)) => Source::Attached(content),
         };
-        let limits = Some(self.limits.over(template.limits)?);
-        let profile = Some(template.profile);
-        let may_name_host = true;
-        Ok(Plan { stdin, env, attached, limits, profile, may_name_host, ..Plan::new(program) })
+        let (template, may_name_host) = (Some(template), true);
+        Ok(Plan { stdin, env, attached, template, asked, may_name_host, ..Plan::new(program) })
     }
 
     fn program(&self) -> Result<Program, ToolError> {
@@ -248,18 +247,18 @@ impl LimitWords {
         *self == LimitWords::default()
     }
 
-    /// These where they say something, and those of `base` otherwise.
-    pub fn over(&self, base: Limits) -> Result<Limits, ToolError> {
-        Ok(Limits {
-            memory: read("memory", &self.memory)?.unwrap_or(base.memory),
-            cpu: read("cpu", &self.cpu)?.unwrap_or(base.cpu),
-            pids: read("pids", &self.pids)?.unwrap_or(base.pids),
-            timeout: read("timeout", &self.timeout)?.unwrap_or(base.timeout),
-            cpu_time: read("cpu_time", &self.cpu_time)?.or(base.cpu_time),
-            disk: read("disk", &self.disk)?.unwrap_or(base.disk),
-            files: read("files", &self.files)?.unwrap_or(base.files),
-            open_files: read("open_files", &self.open_files)?.unwrap_or(base.open_files),
-            output: read("output", &self.output)?.unwrap_or(base.output),
+    /// What they say.
+    pub fn read(&self) -> Result<SomeLimits, ToolError> {
+        Ok(SomeLimits {
+            memory: read("memory", &self.memory)?,
+            cpu: read("cpu", &self.cpu)?,
+            pids: read("pids", &self.pids)?,
+            timeout: read("timeout", &self.timeout)?,
+            cpu_time: read("cpu_time", &self.cpu_time)?,
+            disk: read("disk", &self.disk)?,
+            files: read("files", &self.files)?,
+            open_files: read("open_files", &self.open_files)?,
+            output: read("output", &self.output)?,
         })
     }
 }

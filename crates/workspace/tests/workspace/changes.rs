@@ -214,9 +214,9 @@ fn a_run_that_leaves_too_much_is_bounded() {
     };
     File::create(copy.path().join("huge")).unwrap().set_len(1 << 42).unwrap();
     put(copy.path(), "small", "x");
-    let changeset = end(DiffBounds::default()).unwrap();
-    let expected = "A small\nskipped huge: with it the changes have too many bytes\n";
-    assert_eq!(changeset.to_string(), expected);
+    let most = DiffBounds::default().bytes;
+    let changed = TooMuch::Changed { most, path: "huge".into() };
+    assert_eq!(end(DiffBounds::default()).map_err(too_much).unwrap_err(), changed);
     // What was not looked at is not said to be deleted.
     let few = DiffBounds { entries: 1, ..DiffBounds::default() };
     assert_eq!(end(few).map_err(too_much).unwrap_err(), TooMuch::Left { most: 1 });
@@ -313,4 +313,25 @@ fn an_empty_changeset_says_nothing() {
         serde_json::to_string(&Changeset::default()).unwrap(),
         r#"{"changes":[],"skipped":[]}"#
     );
+}
+
+#[test]
+fn what_a_text_would_change_is_shown_before_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("there"), "one\ntwo\n").unwrap();
+    std::fs::write(dir.path().join("binary"), b"\xff\0").unwrap();
+    std::os::unix::fs::symlink("there", dir.path().join("link")).unwrap();
+    let root = hotcell_workspace::Root::open(dir.path()).unwrap();
+    for (path, text, expected) in [
+        ("there", "one\n2\n", Ok("--- a/there\n+++ b/there\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n")),
+        ("there", "one\ntwo\n", Ok("")),
+        ("new", "a\n", Ok("--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+a\n")),
+        ("binary", "a\n", Err("it is binary")),
+        ("link", "a\n", Err("what is there cannot be read")),
+        ("new", "a\x1b[2J\n", Err("it has control characters, or such as turn the text")),
+    ] {
+        let path = hotcell_workspace::Relative::parse(path).unwrap();
+        let shown = hotcell_workspace::unified_text(&root, &path, text);
+        assert_eq!(shown.as_deref(), expected.as_ref().copied(), "{path}");
+    }
 }
