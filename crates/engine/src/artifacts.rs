@@ -7,6 +7,8 @@ mod ask;
 mod tests;
 mod verify;
 
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -15,8 +17,15 @@ use hotcell_ledger::{
     Relation, Role, RowId, Statement, Store, StoreError, Stored, Target, ToolName, Transaction,
     Type,
 };
-use hotcell_record::{Draft, Intent, Kind, Receipt, Record, Stated, WriteError};
+use hotcell_record::{
+    AppendError, Draft, Durability, Intent, Kind, Receipt, Record, Stated, WriteError,
+};
 use hotcell_types::{CallId, Caller};
+
+use crate::spend::{Spend, Unspent};
+
+use crate::backup::for_each_content;
+use crate::changes::Part;
 
 pub use ask::{ArtifactAnswer, ArtifactAsk, Which};
 pub use verify::{Checked, MOST_TOLD, verify_artifacts};
@@ -35,6 +44,8 @@ pub(crate) const DIRECTORY: &str = "artifacts";
 #[derive(Debug)]
 pub struct Artifacts {
     directory: PathBuf,
+    /// Most bytes of contents with which large inputs are still kept.
+    quota: u64,
     store: OnceLock<Store>,
 }
 
@@ -65,6 +76,11 @@ pub struct Product {
 #[derive(Debug)]
 pub enum Content {
     Bytes(Vec<u8>),
+    /// Nobody writes to the file, and it is kept as long as there is room in the home.
+    File {
+        blob: Blob,
+        file: File,
+    },
     Stored(Stored),
     /// It is not kept.
     Known(Blob),
@@ -96,6 +112,21 @@ impl Product {
         Product { role, name: name.into(), content, edges: Vec::new(), note: None }
     }
 
+    /// Whether it is what was registered.
+    pub(crate) fn is(&self, artifact: &Artifact) -> bool {
+        artifact.role == self.role && artifact.blob == self.content.blob()
+    }
+
+    /// Keeps nothing of it but what it is known by.
+    pub(crate) fn hide(&mut self, blob: Blob) {
+        self.content = Content::Known(blob);
+        let hidden = "a secret is in it, or what looks like one, and it was not kept";
+        self.note = Some(match self.note.take() {
+            Some(note) => format!("{note}; {hidden}"),
+            None => hidden.into(),
+        });
+    }
+
     /// What a program printed: `hello.py:stdout` is the output of `hello.py`, and its versions are those
     /// of one run after the other. Nothing if it printed nothing.
     pub fn printed(role: Role, program: &str, bytes: Vec<u8>, dropped: u64) -> Option<Product> {
@@ -124,7 +155,26 @@ impl Given {
 
 impl Artifacts {
     pub fn at(home: &Path) -> Artifacts {
-        Artifacts { directory: home.join(DIRECTORY), store: OnceLock::new() }
+        Artifacts { directory: home.join(DIRECTORY), quota: u64::MAX, store: OnceLock::new() }
+    }
+
+    /// The same, with no more large inputs than fit into so many bytes of contents.
+    pub(crate) fn within(self, quota: u64) -> Artifacts {
+        Artifacts { quota, ..self }
+    }
+
+    /// Bytes of all contents that are files.
+    pub(crate) fn used(&self) -> io::Result<u64> {
+        let mut used = 0_u64;
+        let counted = for_each_content(&self.directory, |_, path| {
+            // What is swept meanwhile does not count.
+            used = used.saturating_add(fs::metadata(path).map_or(0, |found| found.len()));
+            Ok(())
+        });
+        match counted {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(used),
+        }
     }
 
     /// Where large contents are.
@@ -144,15 +194,72 @@ impl Artifacts {
         origin: &Origin,
         given: Vec<Product>,
     ) -> Result<(Given, Intent), RegisterError> {
-        let batch = self.batch(origin, given, Vec::new())?;
+        let begun = self.begin_spending(record, intent, origin, given, Spend::default());
+        begun.map_err(|error| match error {
+            BeginError::Register(error) => error,
+            BeginError::Unspent(error) => {
+                WriteError::from(AppendError::Failed(error.to_string())).into()
+            }
+        })
+    }
+
+    /// The same, with what that uses up.
+    pub(crate) fn begin_spending(
+        &self,
+        record: &Record,
+        intent: Draft,
+        origin: &Origin,
+        given: Vec<Product>,
+        spend: Spend,
+    ) -> Result<(Given, Intent), BeginError> {
+        let batch = self.batch(origin, given, Vec::new()).map_err(RegisterError::from)?;
+        if batch.is_empty() && spend.is_nothing() {
+            let begun = record.begin(intent).map_err(WriteError::from);
+            return Ok((Given::default(), begun.map_err(RegisterError::from)?));
+        }
         let held = batch.held();
-        let (artifacts, intent) = record.begin_with(intent, move |tx| batch.add(tx))?;
+        let (caller, call) = (origin.caller.clone(), origin.call);
+        let begun = record.begin_with(intent, move |tx| {
+            let mut drafts = spend.settle(tx, &caller, call)?;
+            let (artifacts, more) = batch.add(tx).map_err(WriteError::Own)?;
+            drafts.extend(more);
+            Ok::<_, BeginError>((artifacts, drafts))
+        });
         drop(held);
+        let (artifacts, intent) = begun.map_err(|error| match error {
+            WriteError::Own(error) => error,
+            WriteError::Append(error) => RegisterError::from(WriteError::from(error)).into(),
+        })?;
         Ok((Given { artifacts }, intent))
     }
 
+    /// Keeps what a call is given that cannot be begun yet, if `write` says that it was put aside.
+    pub(crate) fn put_aside<T: Send + 'static>(
+        &self,
+        record: &Record,
+        origin: &Origin,
+        given: Vec<Product>,
+        write: impl FnOnce(&Transaction<'_>) -> Result<(T, Vec<Draft>, bool), Unspent> + Send + 'static,
+    ) -> Result<T, BeginError> {
+        let batch = self.batch(origin, given, Vec::new()).map_err(RegisterError::from)?;
+        let held = batch.held();
+        let written = record.write(Durability::Synced, move |tx| {
+            let (value, mut drafts, is_put_aside) = write(tx)?;
+            if is_put_aside && !batch.is_empty() {
+                drafts.extend(batch.add(tx).map_err(WriteError::Own)?.1);
+            }
+            Ok::<_, BeginError>((value, drafts))
+        });
+        drop(held);
+        written.map(|(value, _)| value).map_err(|error| match error {
+            WriteError::Own(error) => error,
+            WriteError::Append(error) => RegisterError::from(WriteError::from(error)).into(),
+        })
+    }
+
     /// Ends a call, together with what it made. If that cannot be stored, the outcome is recorded alone
-    /// and says so; if it cannot be recorded either, the call ends as `unknown`.
+    /// and says so; if that cannot be recorded, the call ends as `unknown`. An outcome without artifacts
+    /// that cannot be recorded is tried again.
     pub fn finish(
         &self,
         intent: Intent,
@@ -173,6 +280,9 @@ impl Artifacts {
                 return Ok((Vec::new(), intent.finish(outcome).map_err(WriteError::from)?));
             }
         };
+        if batch.is_empty() {
+            return Ok((Vec::new(), intent.finish(outcome).map_err(WriteError::from)?));
+        }
         let held = batch.held();
         let finished = intent.finish_with(outcome, move |tx| batch.add(tx))?;
         drop(held);
@@ -187,7 +297,7 @@ impl Artifacts {
         edges: Vec<Edge>,
     ) -> Result<Batch, StoreError> {
         let beyond = products.split_off(products.len().min(MOST_ARTIFACTS));
-        let mut room = MOST_BYTES;
+        let mut room = Room { call: MOST_BYTES, home: None };
         let mut hold = None;
         let mut pieces = Vec::with_capacity(products.len());
         for mut product in products {
@@ -203,32 +313,54 @@ impl Artifacts {
     fn keep(
         &self,
         content: Content,
-        room: &mut u64,
+        room: &mut Room,
         hold: &mut Option<Hold>,
     ) -> Result<Kept, StoreError> {
-        let rest = room.checked_sub(content.size());
-        let bytes = match (content, rest) {
-            (Content::Known(blob), _) => return Ok(Kept::No { blob, is_for_room: false }),
-            (content, None) => return Ok(Kept::No { blob: content.blob(), is_for_room: true }),
-            (Content::Stored(stored), Some(rest)) => {
-                *room = rest;
-                return Ok(Kept::Yes(stored));
+        let no = |blob, why| Ok(Kept::No { blob, why });
+        let room = match &content {
+            Content::Known(blob) => return no(*blob, ""),
+            Content::File { .. } => room.home.get_or_insert_with(|| self.left()),
+            Content::Bytes(_) | Content::Stored(_) => &mut room.call,
+        };
+        let Some(rest) = room.checked_sub(content.size()) else {
+            let is_file = matches!(content, Content::File { .. });
+            let why = if is_file { ": there is no room in the home" } else { TOO_MUCH };
+            return no(content.blob(), why);
+        };
+        *room = rest;
+        match content {
+            Content::Known(blob) => no(blob, ""),
+            Content::Stored(stored) => Ok(Kept::Yes(stored)),
+            Content::File { blob, file } => {
+                let stored = self.hold(hold)?.put(Part::of(&file, blob.size), blob.size)?;
+                if stored.blob() == blob { Ok(Kept::Yes(stored)) } else { no(blob, "") }
             }
-            (Content::Bytes(bytes), Some(rest)) => {
-                *room = rest;
-                bytes
-            }
-        };
-        let large = match Stored::small(bytes) {
-            Ok(small) => return Ok(Kept::Yes(small)),
-            Err(large) => large,
-        };
-        let hold = match hold {
-            Some(hold) => hold,
-            None => hold.insert(self.store()?.hold()?),
-        };
-        hold.put(&large[..], MOST_BYTES).map(Kept::Yes)
+            Content::Bytes(bytes) => match Stored::small(bytes) {
+                Ok(small) => Ok(Kept::Yes(small)),
+                Err(large) => self.hold(hold)?.put(&large[..], MOST_BYTES).map(Kept::Yes),
+            },
+        }
     }
+
+    fn hold<'a>(&self, hold: &'a mut Option<Hold>) -> Result<&'a Hold, StoreError> {
+        match hold {
+            Some(hold) => Ok(hold),
+            None => Ok(hold.insert(self.store()?.hold()?)),
+        }
+    }
+
+    /// What of the quota is left for large inputs. Only a call that has some asks.
+    fn left(&self) -> u64 {
+        self.used().map_or(0, |used| self.quota.saturating_sub(used))
+    }
+}
+
+const TOO_MUCH: &str = ": it is too much for one call";
+
+/// What may still be kept: of the call, and of the home, once that was asked for.
+struct Room {
+    call: u64,
+    home: Option<u64>,
 }
 
 /// What all of it came from that a call made.
@@ -239,6 +371,21 @@ fn edges(origin: &Origin, given: &Given, sight: Sight) -> Vec<Edge> {
     edges.extend((sight == Sight::More).then(Edge::unknown_input));
     edges.extend(given.edges());
     edges
+}
+
+/// Why a call was not begun.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BeginError {
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    #[error(transparent)]
+    Unspent(#[from] Unspent),
+}
+
+impl From<WriteError<Error>> for BeginError {
+    fn from(error: WriteError<Error>) -> BeginError {
+        BeginError::Register(error.into())
+    }
 }
 
 /// Why a call was not begun or ended with its artifacts.
@@ -254,16 +401,17 @@ impl Content {
     fn size(&self) -> u64 {
         match self {
             Content::Bytes(bytes) => bytes.len() as u64,
+            Content::File { blob, .. } => blob.size,
             Content::Stored(stored) => stored.blob().size,
             Content::Known(blob) => blob.size,
         }
     }
 
-    fn blob(&self) -> Blob {
+    pub(crate) fn blob(&self) -> Blob {
         match self {
             Content::Bytes(bytes) => Blob::of(bytes),
             Content::Stored(stored) => stored.blob(),
-            Content::Known(blob) => *blob,
+            Content::File { blob, .. } | Content::Known(blob) => *blob,
         }
     }
 }
@@ -288,10 +436,15 @@ struct Piece {
 #[derive(Debug)]
 enum Kept {
     Yes(Stored),
-    No { blob: Blob, is_for_room: bool },
+    No { blob: Blob, why: &'static str },
 }
 
 impl Batch {
+    /// Whether it has nothing to say. Who writes no rows needs no place in a transaction to go back to.
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// Keeps contents from being swept. For as long as the rows about them are not committed.
     fn held(&self) -> Vec<Stored> {
         let kept = |piece: &Piece| match &piece.content {
@@ -304,10 +457,7 @@ impl Batch {
     /// The rows, and what the chain has to say of them.
     fn add(self, tx: &Transaction<'_>) -> Result<(Vec<Artifact>, Vec<Draft>), Error> {
         let Batch { origin, edges, pieces, beyond } = self;
-        // What has come to an end without artifacts need not have their tables.
-        if !pieces.is_empty() {
-            ledger::migrate(tx)?;
-        }
+        ledger::migrate(tx)?;
         let mut artifacts = Vec::with_capacity(pieces.len());
         let mut drafts = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -357,8 +507,7 @@ impl Piece {
         };
         let (artifact, statement) = match content {
             Kept::Yes(stored) => ledger::add(tx, &stored, new)?,
-            Kept::No { blob, is_for_room } => {
-                let why = if is_for_room { ": it is too much for one call" } else { "" };
+            Kept::No { blob, why } => {
                 notes.push(format!("its content was not kept{why}"));
                 ledger::add_unkept(tx, blob, new)?
             }

@@ -4,20 +4,19 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek};
 use std::path::Path;
+use std::sync::Arc;
 
 use hotcell_ledger::{Blob, Role};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_tools::run::{self, Content, Word};
-use sha2::{Digest, Sha256};
+use hotcell_workspace::Digest;
 
 use crate::artifacts::{self, Product};
 
 /// Largest content that is one piece of memory. What is larger is a file in memory.
 const SMALL: u64 = 1 << 20;
-/// Bytes copied at once.
-const CHUNK: usize = 128 * 1024;
 
 /// Everything that goes along with a call.
 #[derive(Default)]
@@ -30,6 +29,24 @@ pub struct Attached<'a> {
     pub outputs: Option<&'a Path>,
     /// Is given what ends, pauses and resumes the run, once there is one.
     pub started: Option<Box<dyn FnOnce(Handle) + 'a>>,
+    /// Nothing is asked of the engine after this call: if it can change something, the record is closed
+    /// with its outcome, while what it leaves is cleared away.
+    pub is_last: bool,
+}
+
+impl Attached<'_> {
+    /// What it brings along, by digest.
+    pub(crate) fn contents(&self) -> Vec<String> {
+        let stdin = match &self.stdin {
+            Some(Input::Content(given)) => Some(given),
+            Some(Input::Live(_)) | None => None,
+        };
+        self.files.iter().chain(stdin).map(|given| given.content.sha256.clone()).collect()
+    }
+
+    pub(crate) fn brings_nothing(&self) -> bool {
+        self.files.is_empty() && self.stdin.is_none()
+    }
 }
 
 impl std::fmt::Debug for Attached<'_> {
@@ -53,6 +70,13 @@ pub enum Input {
 }
 
 impl Input {
+    pub fn try_clone(&self) -> io::Result<Input> {
+        Ok(match self {
+            Input::Content(given) => Input::Content(given.try_clone()?),
+            Input::Live(file) => Input::Live(file.try_clone()?),
+        })
+    }
+
     /// How the arguments of `run` name it.
     pub fn described(&self) -> run::Input {
         match self {
@@ -74,50 +98,52 @@ pub struct Attachment {
 
 #[derive(Debug)]
 enum Held {
-    Memory(Vec<u8>),
+    Memory(Arc<Vec<u8>>),
     File(File),
 }
 
 impl Attachment {
     pub fn of_bytes(name: impl Into<OsString>, bytes: Vec<u8>) -> Attachment {
-        let content = content(bytes.len() as u64, Sha256::digest(&bytes).into());
-        Attachment { name: name.into(), content, held: Held::Memory(bytes) }
+        let content = content(bytes.len() as u64, Digest::of(&bytes));
+        Attachment { name: name.into(), content, held: Held::Memory(Arc::new(bytes)) }
     }
 
     /// The content of a regular file as it is now. It must have no more than so many bytes: it is held in
     /// memory.
     pub fn of_file(name: impl Into<OsString>, mut file: File, most: u64) -> io::Result<Attachment> {
         file.rewind()?;
-        let mut file = file.take(most.saturating_add(1));
+        Attachment::of_source(name, file, most)
+    }
+
+    /// The same of whatever can be read to its end.
+    pub(crate) fn of_source(
+        name: impl Into<OsString>,
+        source: impl Read,
+        most: u64,
+    ) -> io::Result<Attachment> {
+        let mut file = source.take(most.saturating_add(1));
         let mut bytes = Vec::new();
-        (&mut file).take(SMALL + 1).read_to_end(&mut bytes)?;
+        file.by_ref().take(SMALL + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 <= SMALL.min(most) {
             return Ok(Attachment::of_bytes(name, bytes));
         }
-        let mut copy = hotcell_sandbox::in_memory(&bytes)?;
-        copy.seek(SeekFrom::End(0))?;
-        let mut hash = Sha256::new();
-        hash.update(&bytes);
-        let mut total = bytes.len() as u64;
-        bytes.resize(CHUNK, 0);
-        loop {
-            let read = match file.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let part = bytes.get(..read).unwrap_or_default();
-            hash.update(part);
-            copy.write_all(part)?;
-            total += read as u64;
-        }
+        let mut copy = hotcell_sandbox::in_memory(&[])?;
+        let (digest, total) = Digest::copy(bytes.as_slice().chain(file), &mut copy)?;
         if total > most {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has too many bytes"));
         }
         copy.rewind()?;
-        let content = content(total, hash.finalize().into());
+        let content = content(total, digest);
         Ok(Attachment { name: name.into(), content, held: Held::File(copy) })
+    }
+
+    /// The same once more, for a call that may have to wait.
+    pub fn try_clone(&self) -> io::Result<Attachment> {
+        let held = match &self.held {
+            Held::Memory(bytes) => Held::Memory(Arc::clone(bytes)),
+            Held::File(file) => Held::File(file.try_clone()?),
+        };
+        Ok(Attachment { name: self.name.clone(), content: self.content.clone(), held })
     }
 
     pub fn name(&self) -> &OsString {
@@ -134,13 +160,17 @@ impl Attachment {
         run::File { name: Word::new(self.name.clone()), content: self.content.clone() }
     }
 
-    /// Its content for the ledger, as far as it is kept there.
+    /// Its content for the ledger.
     pub(crate) fn product(&self, role: Role) -> Option<Product> {
         let content = match &self.held {
-            Held::Memory(bytes) => artifacts::Content::Bytes(bytes.clone()),
-            Held::File(..) => {
+            Held::Memory(bytes) => artifacts::Content::Bytes(bytes.to_vec()),
+            Held::File(file) => {
                 let digest = self.content.sha256.parse().ok()?;
-                artifacts::Content::Known(Blob { digest, size: self.content.bytes })
+                let blob = Blob { digest, size: self.content.bytes };
+                match file.try_clone() {
+                    Ok(file) => artifacts::Content::File { blob, file },
+                    Err(_) => artifacts::Content::Known(blob),
+                }
             }
         };
         Some(Product::new(role, self.name.to_string_lossy(), content))
@@ -155,13 +185,14 @@ impl Attachment {
     }
 }
 
-fn content(bytes: u64, digest: [u8; 32]) -> Content {
-    let sha256 = hotcell_types::hex::text(&digest);
-    Content { bytes, sha256 }
+fn content(bytes: u64, digest: Digest) -> Content {
+    Content { bytes, sha256: digest.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn file(bytes: &[u8]) -> File {
@@ -172,7 +203,7 @@ mod tests {
 
     #[test]
     fn small_and_large_contents_are_known_by_the_same_digest() {
-        for size in [0, 1, SMALL, SMALL + 1, SMALL + CHUNK as u64 * 2 + 7] {
+        for size in [0, 1, SMALL, SMALL + 1, 3 * SMALL + 7] {
             let bytes = vec![b'x'; size as usize];
             let of_file = Attachment::of_file("a", file(&bytes), size).unwrap();
             let of_bytes = Attachment::of_bytes("a", bytes.clone());

@@ -1,5 +1,5 @@
 //! A home in one file, and a home from one. The record, its key, its anchor and all contents are in it; the
-//! configuration is not.
+//! configuration is not, and the keys of tokens are not either.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -16,12 +16,15 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use crate::archive::{Entry, Reader, Writer};
 use crate::artifacts::{Checked, DIRECTORY, verify_artifacts};
 use crate::engine::Engine;
+use crate::policy::install::put_copy;
 use crate::reply::{Problem, ProblemKind};
 
 /// The first file of a backup, and what is in it.
 const MARK: (&str, &str) = ("hotcell-backup", "1\n");
 const DATABASE: &str = "hotcell.db";
 const ANCHOR: &str = "anchor.log";
+/// Not those of tokens: what was used or revoked since would be good again. A restored home makes new ones,
+/// and no token of before is worth anything there.
 const KEYS: [&str; 2] = ["keys/record.key", "keys/record.pub"];
 /// Largest key, and largest anchor: a million checkpoints.
 const MOST_KEY: u64 = 4096;
@@ -141,6 +144,7 @@ pub fn restore(caller: &Caller, home: &Path, from: &Path) -> Result<Restored, Pr
     let record = Record::open(home, Options::default());
     let record = record.map_err(|error| failed(&io::Error::other(error)))?;
     note(&record, caller, "restore", "the home was restored from a backup")?;
+    put_copy(&record, home)?;
     record.close().map_err(|error| failed(&io::Error::other(error)))?;
     let verdict = verify(&home.join(DATABASE), Some(&home.join(ANCHOR)), From::Start);
     Ok(Restored { verdict, artifacts: verify_artifacts(home)? })
@@ -388,6 +392,7 @@ mod tests {
         for (name, expected) in [
             ("hotcell.db", Some(Place::Database)),
             ("keys/record.key", Some(Place::Key)),
+            ("keys/bearer-1.key", None),
             (&format!("artifacts/ab/{rest}"), Some(Place::Content)),
             (&format!("artifacts/../{rest}"), None),
             (&format!("artifacts/ab/../{}", "0".repeat(59)), None),

@@ -10,32 +10,67 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hotcell_policy::{Facts, Verdict, judge};
+use hotcell_policy::{Account, Constraints, Permit, Spoken, Verdict};
 use hotcell_request::{Arguments, Call, Request};
 use hotcell_sandbox::{Item, What, WorkingCopy};
 use hotcell_tools::change;
-use hotcell_types::{Bytes, Decision};
+use hotcell_types::{Bytes, Decision, Limits};
 use hotcell_workspace::{
-    self as workspace, ApplyError, Cause, Change, Changeset, DiffBounds, Digest, Handover, Refused,
-    Root, Snapshot, SnapshotBounds,
+    self as workspace, ApplyError, Cause, Change, Changeset, DiffBounds, Digest, Handover,
+    Measured, Refused, Root, Snapshot, SnapshotBounds,
 };
 use rustix::fs::{Mode, OFlags};
 
 use crate::engine::{Engine, new_id};
 use crate::reply::{Problem, ProblemKind};
+use crate::rulebook::Book;
 use crate::story::Story;
 
 /// The workspace as it was when a run began, and what the run made of it.
 #[derive(Debug)]
 pub(crate) struct Copied {
     root: Root,
+    bounds: SnapshotBounds,
     /// There when everything was handed over.
     snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl Copied {
-    pub(crate) fn new(root: Root) -> Copied {
-        Copied { root, snapshot: Mutex::default() }
+    pub(crate) fn new(root: Root, bounds: SnapshotBounds) -> Copied {
+        Copied { root, bounds, snapshot: Mutex::default() }
+    }
+
+    /// Limits that have room for the copy as well, or what is too much about it.
+    pub(crate) fn with_room(&self, limits: Limits, most: Bytes) -> Result<Limits, Problem> {
+        /// What the kernel needs to keep a file or directory in memory, besides its content.
+        const ENTRY: u64 = 2048;
+        let too_large = |why: String| {
+            let what = "the workspace is too large for a copy";
+            let fix = "as the operator, leave a part of it out or raise the bound: `except`, `files` \
+                       and `bytes` of [workspace] in hotcell's config.toml";
+            Problem::new(what, why, fix).of(ProblemKind::Refused)
+        };
+        let measured = self.root.measure(&self.bounds).map_err(|error| match error {
+            workspace::Error::TooMuch(much) => too_large(much.to_string()),
+            error => {
+                let fix = "see that the directory can be read";
+                Problem::new("the workspace cannot be copied", error.to_string(), fix)
+            }
+        });
+        let Measured { entries, bytes } = measured?;
+        let taken = bytes.saturating_add(entries.saturating_mul(ENTRY));
+        if taken > most.get() {
+            return Err(too_large(format!(
+                "files of runs live in memory: it would take {taken} bytes of it, and all runs together \
+                 have {most}"
+            )));
+        }
+        Ok(Limits {
+            memory: limits.memory.plus(taken),
+            disk: limits.disk.plus(bytes),
+            files: limits.files.plus(entries),
+            ..limits
+        })
     }
 
     fn snapshot(&self) -> MutexGuard<'_, Option<Snapshot>> {
@@ -47,7 +82,7 @@ impl Copied {
     pub(crate) fn changes(
         &self,
         left: BorrowedFd<'_>,
-        most: Bytes,
+        limits: &Limits,
         spool: &mut Spool,
     ) -> Result<Changeset, Problem> {
         let unknown = |why: String| {
@@ -59,17 +94,27 @@ impl Copied {
         let snapshot = self.snapshot();
         let snapshot = snapshot.as_ref();
         let snapshot = snapshot.ok_or_else(|| unknown("the copy was not complete".into()))?;
-        let usual = DiffBounds::default();
-        let bounds = DiffBounds { bytes: usual.bytes.min(most.get()), ..usual };
+        let bounds = DiffBounds {
+            entries: usize::try_from(limits.files.get()).unwrap_or(usize::MAX),
+            bytes: DiffBounds::default().bytes.min(limits.disk.get()),
+            within: self.bounds.within,
+        };
         let found = snapshot.diff(&left, bounds, |content| spool.keep(content));
-        found.map_err(|error| unknown(error.to_string()))
+        found.map_err(|error| match error {
+            workspace::Error::TooMuch(much) => {
+                let fix = "have it change less; nothing of it was applied";
+                Problem::new("the run changed too much", much.to_string(), fix)
+                    .of(ProblemKind::Failed)
+            }
+            error => unknown(error.to_string()),
+        })
     }
 }
 
 impl WorkingCopy for Copied {
     fn items(&self) -> Box<dyn Iterator<Item = io::Result<Item>> + '_> {
         *self.snapshot() = None;
-        match self.root.snapshot(SnapshotBounds::default()) {
+        match self.root.snapshot(self.bounds.clone()) {
             Ok(handover) => Box::new(Items { copied: self, handover: Some(handover) }),
             Err(error) => Box::new(std::iter::once(Err(io::Error::other(error.to_string())))),
         }
@@ -136,20 +181,27 @@ impl Spool {
         Ok(digest)
     }
 
-    fn content(&self, digest: &Digest) -> io::Result<Kept<'_>> {
+    fn content(&self, digest: &Digest) -> io::Result<Part<'_>> {
         let (at, left) = self.places.get(digest).copied().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Kept { file: &self.file, at, left })
+        Ok(Part { file: &self.file, at, left })
     }
 }
 
-/// One content of a spool.
-struct Kept<'a> {
+/// A part of a file, read without moving the place at which others read.
+pub(crate) struct Part<'a> {
     file: &'a File,
     at: u64,
     left: u64,
 }
 
-impl Read for Kept<'_> {
+impl<'a> Part<'a> {
+    /// Its first bytes.
+    pub(crate) fn of(file: &'a File, bytes: u64) -> Part<'a> {
+        Part { file, at: 0, left: bytes }
+    }
+}
+
+impl Read for Part<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let Some(part) = buffer.get_mut(..most) else { return Ok(0) };
@@ -164,29 +216,39 @@ impl Engine {
     /// Makes the changes of a run in the workspace, if the policy allows every single one.
     pub(crate) fn apply(
         &self,
-        call: &Call,
+        permit: &Permit<'_>,
         root: &Root,
         changes: &Changeset,
         spool: &Spool,
     ) -> Result<(), Problem> {
         let content = |digest: &Digest| spool.content(digest);
-        let allow = |change: &Change| self.allow(call, change);
-        workspace::apply(root, changes, content, allow).map(drop).map_err(not_applied)
+        let allow = |change: &Change| self.allow(permit, change);
+        // The run is over, and to give up now would be to have run for nothing.
+        let patience = permit.call().timeout().duration();
+        let applied = workspace::apply_within(patience, root, changes, content, allow);
+        applied.map(drop).map_err(not_applied)
     }
 
-    /// Each change is judged as a call of its own, by the same caller, within the call that made it. A
-    /// refusal is on the disk before it is told.
-    fn allow(&self, parent: &Call, change: &Change) -> Result<(), Refused> {
-        let call = self.call_of(parent, change).map_err(Refused)?;
-        let facts = Facts { now: hotcell_record::now(), mode: None, state: None };
-        let (decision, account, why) = match judge(&self.policy, &call, &facts) {
-            Verdict::Allow(_) => return Ok(()),
-            Verdict::Deny(account) => (Decision::Deny, account, ""),
+    /// Each change is judged as a call of its own, by the same caller, within the call that made it, and by
+    /// the policy that holds when it is applied. A refusal is on the disk before it is told.
+    fn allow(&self, permit: &Permit<'_>, change: &Change) -> Result<(), Refused> {
+        let call = self.call_of(permit.call(), change).map_err(Refused)?;
+        let book = self.book().map_err(|problem| Refused(problem.to_string()))?;
+        let mut weighed = self.weigh(&call, &book).map_err(|problem| Refused(problem.why))?;
+        let (decision, account, why) = match weighed.judge(&call, &book) {
+            Verdict::Allow(permit) => return within(permit.constraints(), change),
+            Verdict::Deny(account) | Verdict::Review(account)
+                if is_what_was_asked_for(permit, &call, &account, &book) =>
+            {
+                return within(permit.constraints(), change);
+            }
+            Verdict::Deny(account) | Verdict::Ask(account) => (Decision::Deny, account, ""),
             Verdict::Review(account) => {
                 (Decision::Review, account, "somebody has to agree first: ")
             }
         };
-        Err(Refused(match self.record_now(Story::new(&call, &facts, &account).refusal(decision)) {
+        let refusal = Story::new(&call, &weighed.facts, &account).refusal(decision);
+        Err(Refused(match self.record_now(refusal) {
             Ok(()) => format!("{why}{}", account.reason()),
             Err(problem) => problem.why,
         }))
@@ -200,6 +262,38 @@ impl Engine {
         request.parent = Some(parent.id());
         Call::new(request, parent.caller().clone(), new_id(), &self.registry)
             .map_err(|error| error.to_string())
+    }
+}
+
+/// Whether a call was itself allowed to write there, with a token or because somebody agreed. That is not
+/// asked for twice, unless a rule says something that it did not say of the call.
+fn is_what_was_asked_for(
+    permit: &Permit<'_>,
+    change: &Call,
+    account: &Account<'_>,
+    book: &Book,
+) -> bool {
+    let (call, said) = (permit.call(), permit.account().spoken());
+    let named = call.paths();
+    let was_said = |spoken: &Spoken<'_>| said.iter().any(|one| one.rule == spoken.rule);
+    permit.policy() == book.policy.digest()
+        && call.operation() == change.operation()
+        && change.each_path().all(|path| named.contains(&path))
+        && account.spoken().iter().all(|spoken| match spoken.decision {
+            Decision::Deny => false,
+            Decision::Review => was_said(spoken),
+            Decision::Allow => true,
+        })
+}
+
+/// What the rules that allow a change bind it to.
+fn within(constraints: &Constraints, change: &Change) -> Result<(), Refused> {
+    let bytes = change.bytes;
+    match constraints.max_file_size {
+        Some(most) if bytes > most.get() => {
+            Err(Refused(format!("it has {bytes} bytes, and the policy allows {most}")))
+        }
+        _ => Ok(()),
     }
 }
 

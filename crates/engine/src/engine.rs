@@ -6,54 +6,84 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::thread;
 
+use hotcell_bearer::Ring;
 use hotcell_policy::Snapshot;
 use hotcell_record::{
     AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
 };
 use hotcell_request::{
-    Fault, Later, Listed, RegisterError, Registry, Request, Tool, ToolName, TypedTool, Version,
+    Fault, Later, Listed, Priority, RegisterError, Registry, Request, Tool, ToolName, TypedTool,
+    Version,
 };
-use hotcell_sandbox::{Refusal, Sandbox, Settings};
+use hotcell_sandbox::{Refusal, Sandbox, Settings, Site};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
-use hotcell_types::{Bytes, CallId, Caller, Level};
-use hotcell_workspace::Root;
+use hotcell_types::{Bytes, CallId, Caller, Level, SomeLimits};
+use hotcell_workspace::{Root, SnapshotBounds};
 
 use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::attached::Attached;
 use crate::batch::Step;
+use crate::early::{Early, Soon};
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
+use crate::live;
 use crate::path::panicked;
+use crate::policy::{PolicyAnswer, PolicyAsk};
+use crate::queue::{QueueAnswer, QueueAsk};
 use crate::replay::{Ignore, Replayed};
 use crate::reply::{Problem, Reply};
+use crate::rulebook::Rulebook;
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
+use crate::tokens::{TokenAnswer, TokenAsk};
 
 /// How an engine is set up, by whoever embeds it.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where the record is kept.
     pub home: PathBuf,
-    /// The lowest level of isolation that is accepted.
+    /// The most that the home may have on the disk: large inputs are kept only as long as they fit. Nothing
+    /// is removed without [`Engine::gc`].
+    pub quota: Bytes,
+    /// The lowest level of isolation that is accepted, whatever door a call comes through.
     pub minimum: Level,
+    /// The most that a call may use, whatever door it comes through. Who asks for more is refused; limits
+    /// that nobody asked for, those of tools and templates, are lowered to it.
+    pub ceiling: SomeLimits,
+    /// Who may ask for a priority above the usual one, and for which at most. Nobody may who is not here:
+    /// priority 1 stops the runs of others.
+    pub urgent: Vec<(Caller, Priority)>,
     /// The tree that tools read, and that working copies are taken from.
     pub workspace: Option<PathBuf>,
-    /// What decides on calls.
-    pub policy: Snapshot,
+    /// How much of it runs can have a copy of, and what is left out. Files of runs live in memory: what a
+    /// copy takes comes on top of the limits of a run, and of the ceiling.
+    pub copies: SnapshotBounds,
+    /// What decides on calls in place of the home's own policy.
+    pub policy: Option<Snapshot>,
     /// Who is told how far each call has come.
     pub watch: Option<Watch>,
 }
 
 impl Options {
     pub fn at(home: impl Into<PathBuf>) -> Options {
-        let policy = Snapshot::built_in();
-        Options { home: home.into(), minimum: Level::User, workspace: None, policy, watch: None }
+        Options {
+            home: home.into(),
+            quota: Bytes::mib(10 * 1024),
+            minimum: Level::User,
+            ceiling: SomeLimits::default(),
+            urgent: Vec::new(),
+            workspace: None,
+            copies: SnapshotBounds::default(),
+            policy: None,
+            watch: None,
+        }
     }
 }
 
@@ -77,6 +107,11 @@ pub enum Ask<'a> {
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
+    /// What waits for somebody to agree.
+    Queue(QueueAsk<'a>),
+    Token(TokenAsk),
+    /// The policy: what it says, what another would, and changing it.
+    Policy(Box<PolicyAsk>),
 }
 
 /// The one answer to each.
@@ -92,6 +127,9 @@ pub enum Answer {
     Verified(Box<Verdict>),
     Failed(Problem),
     Artifact(ArtifactAnswer),
+    Queue(QueueAnswer),
+    Token(TokenAnswer),
+    Policy(PolicyAnswer),
 }
 
 /// Why there is no engine.
@@ -137,7 +175,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         let memory = memory_of_machine();
         Machine { scheduler: Scheduler::new(Limits::of_machine(processors, memory)), memory }
@@ -151,12 +189,19 @@ pub struct Engine {
     pub(crate) built_in: BuiltIns,
     /// Those of whoever embeds this.
     added: RwLock<HashMap<(ToolName, Version), Added>>,
-    pub(crate) policy: Snapshot,
+    pub(crate) rulebook: Rulebook,
+    pub(crate) ceiling: SomeLimits,
+    urgent: Vec<(Caller, Priority)>,
     /// Opened when it is first needed.
     record: OnceLock<Result<Record, hotcell_record::OpenError>>,
+    /// What is opened already, beside what else is done.
+    soon: Option<(Soon<Result<Record, hotcell_record::OpenError>>, Early)>,
+    /// How the record was closed.
+    ended: OnceLock<Result<(), AppendError>>,
     /// Asked when something is first run.
     machine: OnceLock<Machine>,
     pub(crate) workspace: Option<Root>,
+    pub(crate) copies: SnapshotBounds,
     pub(crate) breakers: Breakers,
     pub(crate) rates: Rates,
     pub(crate) cache: Cache,
@@ -164,8 +209,12 @@ pub struct Engine {
     pub(crate) crowds: Crowds,
     watch: Option<Watch>,
     pub(crate) artifacts: Artifacts,
+    /// The keys of tokens.
+    pub(crate) ring: OnceLock<Arc<Ring>>,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
+    /// Held by whoever opens it: a second launcher would be one too many.
+    opening: Mutex<()>,
 }
 
 impl Engine {
@@ -180,8 +229,16 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The same, except that the record is opened with the first call: for a process that makes one call,
-    /// and has something else to do meanwhile. What cannot be recorded does not happen in any case.
+    /// The same for a process that is about to make a call, and has something else to do meanwhile: record
+    /// and sandbox are opened on threads of their own. What cannot be recorded does not happen in any case.
+    pub fn soon(options: Options, early: Early) -> Result<Engine, OpenError> {
+        must_be_ours(&options.home)?;
+        let home = options.home.clone();
+        let record = Soon::begin("opening", move || open_record(&home));
+        Ok(Engine { soon: Some((record, early)), ..Engine::new(options)? })
+    }
+
+    /// The same, except that the record is opened when it is first needed, as the sandbox is.
     pub fn new(options: Options) -> Result<Engine, OpenError> {
         let home = options.home.as_path();
         must_be_ours(home)?;
@@ -192,19 +249,26 @@ impl Engine {
             registry,
             built_in,
             added: RwLock::default(),
-            policy: options.policy,
+            rulebook: Rulebook::new(&options.home, options.policy),
+            ceiling: options.ceiling,
+            urgent: options.urgent,
             record: OnceLock::new(),
+            soon: None,
+            ended: OnceLock::new(),
             machine: OnceLock::new(),
             workspace,
+            copies: options.copies,
             breakers: Breakers::default(),
             rates: Rates::default(),
             cache: Cache::default(),
             claims: Claims::default(),
             crowds: Crowds::default(),
             watch: options.watch,
-            artifacts: Artifacts::at(&options.home),
+            artifacts: Artifacts::at(&options.home).within(options.quota.get()),
+            ring: OnceLock::new(),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
+            opening: Mutex::default(),
         })
     }
 
@@ -233,6 +297,15 @@ impl Engine {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
             }),
+            Ask::Queue(ask) => {
+                self.ask_queue(caller, ask).map_or_else(Answer::Failed, Answer::Queue)
+            }
+            Ask::Token(ask) => {
+                self.ask_token(caller, ask).map_or_else(Answer::Failed, Answer::Token)
+            }
+            Ask::Policy(ask) => {
+                self.ask_policy(caller, *ask).map_or_else(Answer::Failed, Answer::Policy)
+            }
             Ask::Artifact(ask) => {
                 let asked =
                     self.recording().and_then(|record| self.artifacts.ask(record, caller, ask));
@@ -273,7 +346,8 @@ impl Engine {
 
     /// The record, for what is done with it as a whole.
     pub fn record(&self) -> Result<&Record, &hotcell_record::OpenError> {
-        let open = || Record::open(&self.settings.home, hotcell_record::Options::default());
+        let soon = || self.soon.as_ref().and_then(|(record, _)| record.take());
+        let open = || soon().unwrap_or_else(|| open_record(&self.settings.home));
         self.record.get_or_init(open).as_ref()
     }
 
@@ -311,16 +385,28 @@ impl Engine {
 
     /// Ends in order: what is recorded is on the disk and signed, and no process is left.
     pub fn close(self) -> Result<(), Problem> {
-        let Engine { record, sandbox, .. } = self;
-        let Some(Ok(record)) = record.into_inner() else { return Ok(()) };
-        std::thread::scope(|scope| {
-            let closing = scope.spawn(|| record.close());
-            drop(sandbox);
-            closing.join()
-        })
-        .unwrap_or(Err(AppendError::Panicked))
-        .map_err(|error| {
+        if self.ended.get().is_none() {
+            self.end(|| ());
+        }
+        let ended = self.ended.into_inner().unwrap_or(Ok(()));
+        ended.map_err(|error| {
             Problem::new("the record could not be closed", error.to_string(), "see the disk")
+        })
+    }
+
+    /// Closes the record, once, after what is the last to be recorded; beside it, the sandbox ends.
+    pub(crate) fn end<T>(&self, last: impl FnOnce() -> T) -> T {
+        let record = || {
+            let done = last();
+            let opened = self.record.get().and_then(|record| record.as_ref().ok());
+            self.ended.get_or_init(|| opened.map_or(Ok(()), |record| record.clone().close()));
+            done
+        };
+        let Some(sandbox) = self.sandbox.get() else { return record() };
+        thread::scope(|scope| {
+            // Without a thread it ends when it is dropped.
+            thread::Builder::new().spawn_scoped(scope, || sandbox.rest()).ok();
+            record()
         })
     }
 
@@ -338,8 +424,18 @@ impl Engine {
         }
     }
 
+    /// The first priority that somebody may ask for.
+    pub(crate) fn first_priority(&self, caller: &Caller) -> Priority {
+        let own = self.urgent.iter().filter(|(urgent, _)| urgent == caller);
+        own.map(|(_, first)| *first).fold(Priority::default(), Priority::min)
+    }
+
     pub(crate) fn machine(&self) -> &Machine {
         self.machine.get_or_init(Machine::new)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -361,9 +457,23 @@ impl Engine {
         if let Some(sandbox) = self.sandbox.get() {
             return Ok(sandbox);
         }
-        let opened = Sandbox::open(&self.settings)?;
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sandbox) = self.sandbox.get() {
+            return Ok(sandbox);
+        }
+        let soon = self.soon.as_ref().and_then(|(_, early)| early.0.take());
+        let opened = soon.unwrap_or_else(Site::explore)?.open(&self.settings)?;
         Ok(self.sandbox.get_or_init(|| opened))
     }
+}
+
+fn open_record(home: &Path) -> Result<Record, hotcell_record::OpenError> {
+    let record = Record::open(home, hotcell_record::Options::default())?;
+    if record.found_dead() {
+        // What cannot be removed now is swept by the next run that is followed, and by `gc`.
+        live::sweep(&live::directory(home)).ok();
+    }
+    Ok(record)
 }
 
 pub(crate) type BuiltIns = HashMap<(ToolName, Version), Arc<BuiltIn>>;

@@ -8,12 +8,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
 use hotcell_ledger::{self as ledger, By, Error};
-use hotcell_record::{Durability, Record, RetentionPolicy, now};
+use hotcell_record::{Compacted, Durability, Record, RetentionPolicy, now};
 use hotcell_sandbox::cause;
 use hotcell_types::Caller;
 
-use crate::artifacts::{DIRECTORY, LookError, Origin, not_read, of_row};
-use crate::backup::{self, for_each_content};
+use crate::artifacts::{LookError, Origin, not_read, of_row};
+use crate::backup;
 use crate::engine::{Engine, new_id};
 use crate::live;
 use crate::reply::Problem;
@@ -54,6 +54,8 @@ pub struct Collected {
     pub payloads: Amount,
     /// Bytes of the home, before.
     pub used: u64,
+    /// What became of the record's file, whose free parts are given back where that pays.
+    pub compacted: Option<Compacted>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,7 +79,9 @@ impl Engine {
         let ages = Ages::of(record).map_err(|error| not_read(&error))?;
         let surplus = used.saturating_sub(keep.quota);
         let Some(before) = ages.before(keep.age, surplus) else {
-            return Ok(Collected { used, ..Collected::default() });
+            // What went another time may not have been given back then.
+            let compacted = if gc == Gc::Remove { self.compact(record)? } else { None };
+            return Ok(Collected { used, compacted, ..Collected::default() });
         };
         if gc == Gc::OnlyTell {
             return Ok(Collected { used, ..ages.older(before) });
@@ -86,9 +90,15 @@ impl Engine {
         let age = u64::try_from(now().saturating_sub(before)).unwrap_or(0);
         let policy = RetentionPolicy { keep: Duration::from_nanos(age), most_bytes: u64::MAX };
         let pruned = record.prune(&policy).map_err(|error| not_removed(&error))?;
+        self.forget_items(before)?;
         self.sweep(record)?;
         let payloads = Amount { count: pruned.contents, bytes: pruned.bytes };
-        Ok(Collected { contents, payloads, used })
+        let compacted = self.compact(record)?;
+        Ok(Collected { contents, payloads, used, compacted })
+    }
+
+    fn compact(&self, record: &Record) -> Result<Option<Compacted>, Problem> {
+        record.compact().map(Some).map_err(|error| not_removed(&error))
     }
 
     /// Rows first; a file goes only when nothing speaks of it any more.
@@ -138,28 +148,24 @@ impl Engine {
         let free = record.free().map_err(|error| not_read(&error.into()))?;
         // Without its log, which is written over again and again.
         let database = fs::metadata(record.database()).map_or(0, |found| found.len());
-        let mut used = database.saturating_sub(free);
-        let counted = for_each_content(&self.home().join(DIRECTORY), |_, path| {
-            // What is swept meanwhile does not count.
-            used = used.saturating_add(fs::metadata(path).map_or(0, |found| found.len()));
-            Ok(())
-        });
-        match counted {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let fix = "see that the directory is yours";
-                Err(Problem::new("the home cannot be measured", cause(&error), fix))
-            }
-            _ => Ok(used),
-        }
+        let contents = self.artifacts.used().map_err(|error| {
+            let fix = "see that the directory is yours";
+            Problem::new("the home cannot be measured", cause(&error), fix)
+        })?;
+        Ok(database.saturating_sub(free).saturating_add(contents))
+    }
+
+    /// Whether nobody has looked for a day.
+    pub fn is_to_be_measured(&self) -> bool {
+        let seen = fs::metadata(self.home().join(STAMP)).and_then(|found| found.modified());
+        let age = seen.ok().and_then(|seen| SystemTime::now().duration_since(seen).ok());
+        age.is_none_or(|age| age >= LOOK_EVERY)
     }
 
     /// The bytes that are used, if they come near the quota. It is looked at once a day at most: otherwise
     /// this costs next to nothing.
     pub fn is_nearly_full(&self, quota: u64) -> Option<u64> {
-        let stamp = self.home().join(STAMP);
-        let seen = fs::metadata(&stamp).and_then(|found| found.modified());
-        let age = seen.ok().and_then(|seen| SystemTime::now().duration_since(seen).ok());
-        if age.is_some_and(|age| age < LOOK_EVERY) {
+        if !self.is_to_be_measured() {
             return None;
         }
         // Without a stamp there would be a warning with every run.
@@ -168,7 +174,7 @@ impl Engine {
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&stamp)
+            .open(self.home().join(STAMP))
             .ok()?
             .set_modified(SystemTime::now())
             .ok()?;
@@ -234,7 +240,7 @@ impl Ages {
             })
         };
         let (contents, payloads) = (sum(&self.contents), sum(&self.payloads));
-        Collected { contents, payloads, used: 0 }
+        Collected { contents, payloads, used: 0, compacted: None }
     }
 }
 

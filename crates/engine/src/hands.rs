@@ -4,11 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hotcell_policy::Permit;
+use hotcell_record::Redactor;
 use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{Bytes, CallId, Exit, Outcome, Output, Status};
+use hotcell_types::{CallId, Exit, Limits, Outcome, Output, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -69,13 +70,19 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, &tool),
             Work::InSandbox { tool, job, copied } => {
-                let run = Run { id: call.id(), job: *job, copied, attached, reins };
-                self.in_a_sandbox(call, tool, run)
+                let (id, hidden) = (call.id(), ready.hidden);
+                let run = Run { id, job: *job, copied, attached, reins, hidden };
+                self.in_a_sandbox(&permit, tool, run)
             }
         }
     }
 
-    fn in_a_sandbox(&self, call: &Call, tool: &dyn SandboxedTool, run: Run<'_, '_>) -> Done {
+    fn in_a_sandbox(
+        &self,
+        permit: &Permit<'_>,
+        tool: &dyn SandboxedTool,
+        run: Run<'_, '_>,
+    ) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| *root);
         let limits = Some(run.job.limits);
         let (outcome, Left { brought, files, live }) = match self.run(run) {
@@ -89,7 +96,7 @@ impl Engine {
             (Some(Ok((changes, spool))), Some(root)) => {
                 ran.changes = Some(changes);
                 let done = Done::of(tool.answer(&ran));
-                self.bring(call, &ran, root, &spool, done)
+                self.bring(permit, &ran, root, &spool, done)
             }
         };
         // A run that ended badly is told so, with what it printed.
@@ -99,18 +106,25 @@ impl Engine {
     }
 
     /// Applies what a run changed, if it came to its own end and its tool has nothing against it.
-    fn bring(&self, call: &Call, ran: &Ran, root: &Root, spool: &Spool, done: Done) -> Done {
+    fn bring(
+        &self,
+        permit: &Permit<'_>,
+        ran: &Ran,
+        root: &Root,
+        spool: &Spool,
+        done: Done,
+    ) -> Done {
         let came_to_its_end = matches!(ran.status, Status::Success | Status::Failure);
         let changes = ran.changes.as_ref().filter(|_| came_to_its_end && done.value.is_some());
-        match changes.map(|changes| self.apply(call, root, changes, spool)) {
+        match changes.map(|changes| self.apply(permit, root, changes, spool)) {
             None | Some(Ok(())) => done,
             Some(Err(problem)) => Done::failed(problem),
         }
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { id, job, copied, attached, reins } = run;
-        let most = job.limits.disk;
+        let Run { id, job, copied, attached, reins, hidden } = run;
+        let limits = job.limits;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
         if let Some(started) = attached.started.take() {
@@ -119,19 +133,21 @@ impl Engine {
         let mut teller = Teller::new(self.home(), id, attached.sink.take());
         let (outcome, left) =
             running.wait_and_look(&mut teller, attached.outputs, |left, made| {
-                let brought = copied.map(|(copied, _)| self.brought(&copied, left, most));
-                (brought, products::files(&self.artifacts, left, made))
+                let brought = copied.map(|(copied, _)| self.brought(&copied, left, &limits));
+                let files =
+                    |hidden: Arc<Redactor>| products::files(&self.artifacts, &hidden, left, made);
+                (brought, hidden.map(files).unwrap_or_default())
             })?;
         let (brought, files) = left;
         Ok((outcome, Left { brought, files, live: teller.into_live() }))
     }
 
-    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, most: Bytes) -> Brought {
+    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, limits: &Limits) -> Brought {
         let mut spool = Spool::new(&self.spool_directory()).map_err(|error| {
             let fix = "see that hotcell's home can be written and has room";
             Problem::new("what the run changed cannot be kept", cause(&error), fix)
         })?;
-        Ok((copied.changes(left, most, &mut spool)?, spool))
+        Ok((copied.changes(left, limits, &mut spool)?, spool))
     }
 }
 
@@ -142,6 +158,8 @@ struct Run<'a, 'b> {
     copied: Option<(Arc<Copied>, &'a Root)>,
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,
+    /// What of the files that it makes is not kept.
+    hidden: Option<Arc<Redactor>>,
 }
 
 /// What a run left behind.

@@ -25,37 +25,50 @@ mod attached;
 mod backup;
 mod batch;
 mod changes;
+mod early;
 mod ended;
 mod engine;
+mod extended;
 mod gc;
 mod guard;
 mod hands;
 mod live;
 mod logs;
 mod path;
+pub mod policy;
 mod prepare;
 mod products;
+mod queue;
 mod replay;
 mod reply;
+mod rulebook;
 mod show;
+mod spend;
 mod stage;
 mod story;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod weigh;
 
 pub use attached::{Attached, Attachment, Input};
 pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
+pub use early::Early;
 pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options};
 pub use gc::{Amount, Collected, Gc, Keep};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_tools::run;
+pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use logs::{Entry, Said, Until};
+pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};
+pub use rulebook::{Book, POLICY_FILE};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
+pub use tokens::{TokenAnswer, TokenAsk, TokenBounds};
 
 /// The blocks of the guide are compiled and run.
 #[cfg(doctest)]

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_policy::{Account, Facts, Permit, Verdict, judge};
-use hotcell_record::{Draft, Durability, Intent, now};
+use hotcell_approver::ItemId;
+use hotcell_bearer as bearer;
+use hotcell_policy::{Facts, Permit, Verdict, judge};
+use hotcell_record::{Draft, Durability, Intent};
 use hotcell_request::{Call, Request};
-use hotcell_schedule::{Priority, Turn, Want};
-use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, Status};
+use hotcell_schedule::{Priority, Refused, Turn, Want};
+use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, SomeLimits, Status};
 use serde_json::Value;
 
-use crate::artifacts::{Given, Origin, Product, Sight};
+use crate::artifacts::{BeginError, Given, Origin, Product, Sight, not_read};
 use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::guard::claims::WHOLE;
@@ -20,9 +22,14 @@ use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::live::Live;
 use crate::prepare::{Ready, Work};
+use crate::products::without_secrets;
+use crate::queue::{Wanting, is_silence};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
+use crate::rulebook::{Book, Steady, stale};
+use crate::spend::{Spend, Unspent};
 use crate::stage::Stage;
-use crate::story::{Story, refused_as, tool_of};
+use crate::story::Story;
+use crate::weigh::Weighed;
 
 /// What a tool gave back, before anybody else looks at it.
 #[derive(Debug)]
@@ -54,6 +61,21 @@ impl Done {
     }
 }
 
+/// What a call was judged by.
+struct Basis<'a> {
+    book: &'a Book,
+    facts: &'a Facts,
+    /// Until it is begun, this process changes no policy.
+    steady: Steady<'a>,
+}
+
+/// Why nothing was begun.
+enum NotBegun {
+    /// Somebody else has used up what it was allowed by, or that is over.
+    Unspent(Problem),
+    Other(Problem),
+}
+
 impl Engine {
     /// Carries out one call, or says why not. Exactly one reply, whatever happens.
     pub(crate) fn call(
@@ -63,65 +85,152 @@ impl Engine {
         request: Request,
         attached: Attached<'_>,
     ) -> Reply {
+        let asked = SomeLimits { timeout: request.timeout, ..SomeLimits::default() };
         let call = match Call::new(request, caller.clone(), id, &self.registry) {
             Ok(call) => call,
             Err(error) => return Reply::invalid(id, &error),
         };
-        self.passed(id, Stage::Called);
-        let facts = Facts { now: now(), mode: None, state: None };
-        match judge(&self.policy, &call, &facts) {
-            Verdict::Allow(permit) => self.permitted(permit, &facts, attached),
+        let call = match self.ceiling.timeout {
+            Some(most) => call.within(most),
+            None => call,
+        };
+        if let Err(problem) = self.parent_is_own(&call) {
+            return Reply::failed(id, problem);
+        }
+        self.judged(&call, None, &asked, attached)
+    }
+
+    /// Decides, by one version of the policy, and does what was decided. An extension or an approver is
+    /// asked only where that could change something. A call that comes from the queue (`by`) is carried out
+    /// with the approval that was given there, or not at all: otherwise it could be carried out twice.
+    pub(crate) fn judged(
+        &self,
+        call: &Call,
+        by: Option<ItemId>,
+        asked: &SomeLimits,
+        attached: Attached<'_>,
+    ) -> Reply {
+        self.passed(call.id(), Stage::Called);
+        let steady = self.rulebook.steady();
+        let weighed = self.book().and_then(|book| Ok((self.weigh(call, &book)?, book)));
+        let (mut weighed, book) = match weighed {
+            Ok(weighed) => weighed,
+            Err(problem) => return Reply::failed(call.id(), problem),
+        };
+        let verdict = weighed.judge(call, &book);
+        let verdict = match self.weigh_approval(&verdict, by, call, &book, &mut weighed) {
+            Ok(false) => match by {
+                Some(item) => return self.drifted(call, item, &weighed, &verdict),
+                None => verdict,
+            },
+            Ok(true) => judge(&book.policy, call, &weighed.facts),
+            Err(problem) => return Reply::failed(call.id(), problem),
+        };
+        match verdict {
+            Verdict::Allow(permit) => {
+                let Weighed { facts, spend } = weighed;
+                let basis = Basis { book: &book, facts: &facts, steady };
+                self.permitted(permit, basis, spend, asked, attached)
+            }
             Verdict::Review(account) => {
-                let what = format!("`{}` waits for somebody to agree", call.name());
-                self.refused(&call, &facts, &account, Decision::Review, what)
+                let wanting = Wanting::review(call, &book, account);
+                self.put_before_somebody(&wanting, weighed, asked, attached)
             }
-            Verdict::Deny(account) => {
-                let what = format!("the policy does not allow `{}`", call.name());
-                self.refused(&call, &facts, &account, Decision::Deny, what)
+            Verdict::Deny(account) if call.asks() && is_silence(&account) && book.can_answer() => {
+                let wanting = Wanting::blocked(call, &book, account);
+                self.put_before_somebody(&wanting, weighed, asked, attached)
             }
+            Verdict::Deny(_) | Verdict::Ask(_) => self.refused(call, &book, &weighed, &verdict),
         }
     }
 
-    /// A refusal is on the disk before it is told.
-    fn refused(
+    /// Somebody agreed, and not to what would be done now; or somebody else was first.
+    fn drifted(
         &self,
         call: &Call,
-        facts: &Facts,
-        account: &Account,
-        decision: Decision,
-        what: String,
+        item: ItemId,
+        weighed: &Weighed,
+        verdict: &Verdict<'_>,
     ) -> Reply {
-        match self.record_now(Story::new(call, facts, account).refusal(decision)) {
-            Ok(()) => Reply::refused(call.id(), refused_as(decision), what, account),
+        let account = match verdict {
+            Verdict::Allow(permit) => permit.account(),
+            Verdict::Review(account) | Verdict::Deny(account) | Verdict::Ask(account) => account,
+        };
+        let story = Story::new(call, &weighed.facts, account);
+        let why = "it is over or used, or the policy, its approvers or the call are others now";
+        let problem = Problem::new("the approval does not count", why, "make the call again");
+        let problem = problem.of(ProblemKind::Blocked);
+        let reply = match self.is_approved(call.caller(), item) {
+            Ok(true) => self.not_begun(call, &story, problem),
+            // That is no refusal of this call.
+            Ok(false) => Reply::failed(call.id(), problem),
+            Err(problem) => Reply::failed(call.id(), problem),
+        };
+        Reply { is_unspent: true, ..reply }
+    }
+
+    /// A refusal is on the disk before it is told, and says what would allow the call.
+    fn refused(&self, call: &Call, book: &Book, weighed: &Weighed, verdict: &Verdict<'_>) -> Reply {
+        let (Verdict::Deny(account) | Verdict::Ask(account) | Verdict::Review(account)) = verdict
+        else {
+            return Reply::failed(call.id(), panicked());
+        };
+        let story = Story::new(call, &weighed.facts, account);
+        let refused = self.surely_has(book);
+        let refusal = story.refusal(Decision::Deny);
+        match refused.and_then(|()| self.record_refusal(refusal, &weighed.spend)) {
+            Ok(()) => {
+                let what = format!("the policy does not allow `{}`", call.name());
+                let help = verdict.would_allow(&book.policy, call);
+                let is_rule = help.starts_with("- ");
+                let fix = if is_rule { format!("a policy with this:\n{help}") } else { help };
+                Reply::refused(call.id(), what, fix, account)
+            }
             Err(problem) => Reply::failed(call.id(), problem),
         }
     }
 
     /// Everything that a verdict of allow leads to.
-    fn permitted(&self, permit: Permit<'_>, facts: &Facts, mut attached: Attached<'_>) -> Reply {
+    fn permitted(
+        &self,
+        permit: Permit<'_>,
+        basis: Basis<'_>,
+        spend: Spend,
+        asked: &SomeLimits,
+        mut attached: Attached<'_>,
+    ) -> Reply {
         let call = permit.call();
-        let story = Story::new(call, facts, permit.account());
+        let story = Story::new(call, basis.facts, permit.account()).with_bearer(spend.bearer());
         self.passed(call.id(), Stage::Judged);
+        let allowed = self.below_ceiling(asked).and_then(|()| self.may_be_so_soon(call));
+        if let Err(problem) = allowed {
+            return self.not_begun(call, &story, problem);
+        }
         if let Err(problem) = self.within_its_rate(call, story.begun()) {
             return self.noted(call, &story, Done::failed(problem));
         }
-        let key = self.key(call);
+        // What uses something up is carried out.
+        let uses_up = spend.is_of_bearers();
+        let key = self.key(call).filter(|_| !uses_up);
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
             return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
         }
         let tenant = call.caller().tenant.as_str();
-        let trial = match self.breakers.pass(tenant, &tool_of(call), story.begun()) {
+        let trial = match self.breakers.pass(tenant, call.tool().label(), story.begun()) {
             Ok(trial) => trial,
             Err(open) => return self.noted(call, &story, left_alone(call, open.retry_after)),
         };
-        let ready = match self.prepare(call, &mut attached) {
+        let ready = match self.prepare(call, permit.constraints(), &mut attached) {
             Ok(ready) => ready,
-            Err(problem) => return self.noted(call, &story, Done::failed(problem)),
+            Err(problem) => return self.not_begun(call, &story, problem),
         };
         self.passed(call.id(), Stage::Prepared);
-        let reply = if call.effects().can_change_something() {
-            self.with_intent(permit, &story, ready, attached)
+        let reply = if call.effects().can_change_something() || uses_up {
+            self.with_intent(permit, &story, (basis, spend), ready, attached)
+        } else if let Err(problem) = self.surely_has(basis.book) {
+            Reply::failed(call.id(), problem)
         } else {
+            drop(basis.steady);
             let done = self.tried(permit, ready, attached);
             self.noted(call, &story, done)
         };
@@ -136,25 +245,83 @@ impl Engine {
         reply
     }
 
+    /// A call of another tenant is as good as none.
+    fn parent_is_own(&self, call: &Call) -> Result<(), Problem> {
+        let Some(parent) = call.parent() else { return Ok(()) };
+        let tenant =
+            self.recording()?.tenant_of(parent).map_err(|error| not_read(&error.into()))?;
+        if tenant.is_none_or(|tenant| tenant == call.caller().tenant) {
+            return Ok(());
+        }
+        let what = format!("there is no call {parent} in which this one could be made");
+        let fix = "name a call of your own as `parent`, or none";
+        let problem = Problem::new(what, "it is not known here", fix).of(ProblemKind::Invalid);
+        Err(Problem { at: "/parent".into(), ..problem })
+    }
+
+    pub(crate) fn may_be_so_soon(&self, call: &Call) -> Result<(), Problem> {
+        let (asked, first) = (call.priority(), self.first_priority(call.caller()));
+        if asked >= first {
+            return Ok(());
+        }
+        let (asked, first) = (asked.get(), first.get());
+        let why =
+            format!("priority {asked} comes before {first}, the first that this caller may have");
+        let fix = format!("ask for {first} or later, or have the operator allow more");
+        let what = "the call asks for more than the operator allows";
+        let problem = Problem::new(what, why, fix).of(ProblemKind::Blocked);
+        Err(Problem { at: "/priority".into(), ..problem })
+    }
+
+    /// What the operator does not allow is on the disk before it is told, as any refusal is.
+    pub(crate) fn not_begun(&self, call: &Call, story: &Story<'_>, problem: Problem) -> Reply {
+        if problem.kind != ProblemKind::Blocked {
+            return self.noted(call, story, Done::failed(problem));
+        }
+        let told = self.record_now(story.not_begun(&problem)).err().unwrap_or(problem);
+        Reply { rules: story.rules(), ..Reply::failed(call.id(), told) }
+    }
+
     /// On the disk before it happens; what cannot be recorded does not happen.
     fn with_intent(
         &self,
         permit: Permit<'_>,
         story: &Story<'_>,
+        (basis, spend): (Basis<'_>, Spend),
         mut ready: Ready<'_>,
         attached: Attached<'_>,
     ) -> Reply {
         let call = permit.call();
+        let item = spend.approval.as_ref().map(|approval| approval.item);
         let origin = story.origin();
         let mut provenance = ready.provenance.take();
         let given = provenance.as_mut().map(|known| std::mem::take(&mut known.given));
-        let given = story.without_secrets(given.unwrap_or_default());
-        let begun = self.begin(story.intent(), &origin, given, &ready);
-        let (given, intent) = match begun {
-            Ok(begun) => begun,
+        let hidden = story.hidden();
+        let mut given = without_secrets(&hidden, given.unwrap_or_default());
+        ready.hidden = Some(Arc::clone(&hidden));
+        let kept = match item.map_or(Ok(Vec::new()), |_| self.kept_while_waiting(call)) {
+            Ok(kept) => kept,
             Err(problem) => return Reply::failed(call.id(), problem),
         };
+        given.retain(|product| !kept.iter().any(|kept| product.is(kept)));
+        let begun = self.begin(story.intent(), (basis.book, spend), &origin, given, &ready);
+        drop(basis.steady);
+        let (mut given, intent) = match begun {
+            Ok(begun) => begun,
+            // Somebody else was first. What is still in the queue is told by whoever carries it out.
+            Err(NotBegun::Unspent(problem)) => {
+                let reply = match item {
+                    Some(_) => Reply::failed(call.id(), problem),
+                    None => self.not_begun(call, story, problem),
+                };
+                return Reply { is_unspent: true, ..reply };
+            }
+            Err(NotBegun::Other(problem)) => return Reply::failed(call.id(), problem),
+        };
+        given.artifacts.extend(kept);
         self.passed(call.id(), Stage::Intended);
+        // There is something to be kept after the outcome.
+        let is_last = attached.is_last && item.is_none();
         let paths = written_paths(call, ready.also_writes);
         let mut done = match self.claims.take(paths, call.timeout().duration()) {
             Some(_claim) => self.in_turn(permit, ready, attached),
@@ -168,15 +335,21 @@ impl Engine {
             (Some(known), Some(run)) => (known.sight, known.made(files, run)),
             _ => (Sight::Given, files),
         };
-        let made = story.without_secrets(made);
+        let made = without_secrets(&hidden, made);
         let outcome = story.outcome(&done);
-        match self.artifacts.finish(intent, outcome, &origin, &given, sight, made) {
+        let finish = |intent| self.artifacts.finish(intent, outcome, &origin, &given, sight, made);
+        let finished = if is_last { self.end(|| finish(intent.last())) } else { finish(intent) };
+        let reply = match finished {
             Ok((made, _)) => {
                 self.passed(call.id(), Stage::Recorded);
                 let artifacts = made.iter().chain(&given.artifacts).map(Registered::from);
                 Reply { artifacts: artifacts.collect(), ..reply_of(call, story, done) }
             }
             Err(error) => Reply::failed(call.id(), not_recorded(&error)),
+        };
+        match item {
+            Some(item) => self.keep_result(&call.caller().tenant, item, &hidden, reply),
+            None => reply,
         }
     }
 
@@ -185,20 +358,31 @@ impl Engine {
     fn begin(
         &self,
         intent: Draft,
+        (book, spend): (&Book, Spend),
         origin: &Origin,
         given: Vec<Product>,
         ready: &Ready<'_>,
-    ) -> Result<(Given, Intent), Problem> {
+    ) -> Result<(Given, Intent), NotBegun> {
         let record = || {
-            let begun = self.artifacts.begin(self.recording()?, intent, origin, given);
-            begun.map_err(|error| not_recorded(&error))
+            let record = self.recording().map_err(NotBegun::Other)?;
+            let begun = self.artifacts.begin_spending(record, intent, origin, given, spend);
+            begun.map_err(|error| match error {
+                BeginError::Unspent(Unspent::Stale) => {
+                    self.rulebook.forget();
+                    NotBegun::Other(stale(book))
+                }
+                BeginError::Unspent(error) => NotBegun::Unspent(used_up(&error)),
+                BeginError::Register(error) => NotBegun::Other(not_recorded(&error)),
+            })
         };
         let Some(job) = ready.job().filter(|_| self.is_cold()) else { return record() };
         thread::scope(|scope| {
             let recording = scope.spawn(record);
             // If it fails, so will the start, and that is told.
             self.sandbox().and_then(|sandbox| sandbox.warm(job)).ok();
-            recording.join().unwrap_or_else(|_| Err(panicked()))
+            // Needed next.
+            self.machine();
+            recording.join().unwrap_or_else(|_| Err(NotBegun::Other(panicked())))
         })
     }
 
@@ -242,17 +426,18 @@ impl Engine {
         let done = checked(call, self.carry_out(permit, ready, &mut attached, &reins));
         self.passed(call.id(), Stage::CarriedOut);
         match turn.map(|turn| turn.finish(done.status == Status::Success)) {
-            None | Some(Ok(())) => done,
-            Some(Err(why)) => {
+            // Who was asked to make room, and had come to an end by then, ended as it did.
+            Some(Err(why)) if done.status == Status::Cancelled => {
                 let problem = Problem::new("it was ended", why.to_string(), "ask again");
-                Done { status: Status::Cancelled, problem: Some(problem), ..done }
+                Done { problem: Some(problem), ..done }
             }
+            _ => done,
         }
     }
 
     /// One of as many places as the tool allows at one time.
     fn place(&self, call: &Call, patience: Duration) -> Option<Place<'_>> {
-        self.crowds.enter(&tool_of(call), call.tool().tool().concurrency, patience)
+        self.crowds.enter(call.tool().label(), call.tool().tool().concurrency, patience)
     }
 
     /// What runs in this process and waits for nobody needs no turn.
@@ -277,8 +462,18 @@ impl Engine {
             patience: ready.limits.timeout.duration(),
         };
         let waiting = self.machine().scheduler.request(want, Arc::clone(reins) as _);
-        let waiting = waiting.map_err(|refused| busy(refused.to_string(), "try again later"))?;
+        let waiting = waiting.map_err(not_taken)?;
         waiting.wait().map(Some).map_err(|why| busy(why.to_string(), "ask again"))
+    }
+
+    /// A refusal, and with it that a token has expired by now.
+    fn record_refusal(&self, draft: Draft, spend: &Spend) -> Result<(), Problem> {
+        let Some(moment) = spend.expired else { return self.record_now(draft) };
+        let recorded = self.recording()?.write(Durability::Synced, move |tx| {
+            bearer::advance(tx, &moment)?;
+            Ok::<_, bearer::Error>(((), vec![draft]))
+        });
+        recorded.map(drop).map_err(|error| not_recorded(&error))
     }
 
     pub(crate) fn record_now(&self, draft: Draft) -> Result<(), Problem> {
@@ -305,7 +500,7 @@ impl Engine {
         let Some(rate) = call.tool().tool().rate else { return Ok(()) };
         let rate = Rate { count: rate.count.get(), per: rate.per.duration() };
         let tenant = call.caller().tenant.as_str();
-        self.rates.take(tenant, &tool_of(call), rate, now).map_err(|wait| {
+        self.rates.take(tenant, call.tool().label(), rate, now).map_err(|wait| {
             let why = format!("it may be called {} times in {:?}", rate.count, rate.per);
             let fix = format!("try again in {:.1}s", wait.as_secs_f64());
             Problem::new("too many calls", why, fix).of(ProblemKind::Busy)
@@ -343,7 +538,12 @@ fn reply_of(call: &Call, story: &Story<'_>, done: Done) -> Reply {
     }
 }
 
-fn not_recorded(error: &dyn std::error::Error) -> Problem {
+fn used_up(error: &Unspent) -> Problem {
+    let what = "what the call was allowed by cannot be used any more";
+    Problem::new(what, error.to_string(), "ask again").of(ProblemKind::Blocked)
+}
+
+pub(crate) fn not_recorded(error: &dyn std::error::Error) -> Problem {
     let what = "it was not carried out, or what became of it is not known";
     let fix = "make room for the record, or repair it: `hotcell audit verify`";
     Problem::new(what, error.to_string(), fix)
@@ -356,6 +556,20 @@ pub(crate) fn panicked() -> Problem {
 
 fn busy(why: String, fix: &str) -> Problem {
     Problem::new("there is no room for it now", why, fix).of(ProblemKind::Busy)
+}
+
+/// What nobody can ever wait for is the request's own fault.
+fn not_taken(refused: Refused) -> Problem {
+    match refused {
+        Refused::UnknownDependency { after, .. } => {
+            let what = format!("there is no call {after} to come after");
+            let why = "it was never made here, needed no turn, or ended long ago";
+            let fix = "name calls in `after` that wait or run, or that ended lately";
+            let problem = Problem::new(what, why, fix).of(ProblemKind::Invalid);
+            Problem { at: "/after".into(), ..problem }
+        }
+        refused => busy(refused.to_string(), "try again later"),
+    }
 }
 
 fn left_alone(call: &Call, wait: Duration) -> Done {

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hotcell_ledger::Role;
+use hotcell_policy::Constraints;
+use hotcell_record::Redactor;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
-use hotcell_types::{Door, Limits};
+use hotcell_types::{Door, Limits, SomeLimits};
 use hotcell_workspace::Root;
 
 use crate::artifacts::{self, Product, Sight};
@@ -29,6 +31,8 @@ pub(crate) struct Ready<'e> {
     pub(crate) work: Work<'e>,
     /// Of what runs in a sandbox.
     pub(crate) provenance: Option<Provenance>,
+    /// What of the files that it makes is not to be kept; without it, nothing is.
+    pub(crate) hidden: Option<Arc<Redactor>>,
 }
 
 pub(crate) enum Work<'e> {
@@ -60,14 +64,23 @@ impl Ready<'_> {
 }
 
 impl Engine {
+    /// Whether a call asks for no more than the operator lets anybody have.
+    pub(crate) fn below_ceiling(&self, asked: &SomeLimits) -> Result<(), Problem> {
+        let Some(above) = asked.above(&self.ceiling) else { return Ok(()) };
+        let fix = "ask for less, or have the operator raise the ceiling";
+        let what = "the call asks for more than the operator allows";
+        Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked))
+    }
+
     pub(crate) fn prepare(
         &self,
         call: &Call,
+        constraints: &Constraints,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
         let here = |here| {
             let (limits, work) = (call.limits(), Work::Here(here));
-            Ok(Ready { limits, also_writes: &[], work, provenance: None })
+            Ok(Ready { limits, also_writes: &[], work, provenance: None, hidden: None })
         };
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
@@ -78,7 +91,7 @@ impl Engine {
             BuiltIn::Tree(tool) => {
                 here(Here::Tree(&**tool, self.workspace.as_ref().ok_or_else(no_workspace)?))
             }
-            BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, &**tool, attached),
+            BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, constraints, &**tool, attached),
             BuiltIn::Absent(absent) => {
                 Err(Problem::from(absent.error().clone()).of(ProblemKind::Error))
             }
@@ -88,6 +101,7 @@ impl Engine {
     fn for_a_sandbox<'e>(
         &'e self,
         call: &Call,
+        constraints: &Constraints,
         tool: &'e dyn SandboxedTool,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
@@ -95,12 +109,26 @@ impl Engine {
         let mut plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
         let copied = match (plan.working_copy, &self.workspace) {
             (false, _) => None,
-            (true, Some(root)) => Some((Arc::new(Copied::new(root.clone())), root)),
+            (true, Some(root)) => {
+                Some((Arc::new(Copied::new(root.clone(), self.copies.clone())), root))
+            }
             (true, None) => return Err(no_workspace()),
         };
         let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
-        let mut limits = plan.limits.unwrap_or_else(|| call.limits());
+        self.below_ceiling(&plan.asked)?;
+        let most = ceilings(constraints);
+        if let Some(above) = plan.asked.above(&most) {
+            let what = "the call asks for more than the policy allows";
+            let fix = "ask for less, or have the policy changed";
+            return Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked));
+        }
+        plan.template = constraints.template().or(plan.template);
+        let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
+        let mut limits = plan.asked.over(most.cap(self.ceiling.cap(usual)));
         limits.timeout = limits.timeout.min(call.timeout());
+        if let Some((copied, _)) = &copied {
+            limits = copied.with_room(limits, self.machine().memory)?;
+        }
         let provenance = Some(provenance(&plan, attached));
         let files = std::mem::take(&mut plan.files);
         let mut job = Box::new(job(call, plan, limits, attached)?);
@@ -112,8 +140,14 @@ impl Engine {
         };
         let copied = copied.filter(|_| brings_changes);
         let work = Work::InSandbox { tool, job, copied };
-        Ok(Ready { limits, also_writes, work, provenance })
+        Ok(Ready { limits, also_writes, work, provenance, hidden: None })
     }
+}
+
+/// The most that the rules allow what they allow.
+fn ceilings(constraints: &Constraints) -> SomeLimits {
+    let Constraints { memory, timeout, cpu, processes, disk, output, .. } = *constraints;
+    SomeLimits { memory, timeout, cpu, pids: processes, disk, output, ..SomeLimits::default() }
 }
 
 fn nobody(call: &Call) -> Problem {
@@ -141,7 +175,8 @@ fn job(
         inputs.push(Input { name: wanted.name, file });
     }
     let stdin = stdin(plan.stdin, attached)?;
-    let profile = plan.profile.unwrap_or(call.tool().tool().template.template().profile);
+    let usual = || call.tool().tool().template.template().profile;
+    let profile = plan.template.map_or_else(usual, |own| own.profile);
     Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
 }
 

@@ -1,12 +1,15 @@
 //! What a run is given and what it makes, on its way to the ledger.
 
+use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 
 use hotcell_ledger::{Blob, MAX_SMALL, Role, Stored};
+use hotcell_record::Redactor;
 use hotcell_types::{Artifact, Outcome, Output};
 use hotcell_workspace::{Relative, Root};
 
 use crate::artifacts::{Artifacts, Content, MOST_ARTIFACTS, MOST_BYTES, Product, Sight};
+use crate::changes::Part;
 
 /// What is known of a run before it begins.
 #[derive(Debug)]
@@ -30,9 +33,37 @@ impl Provenance {
     }
 }
 
+/// What has a secret in it, or what looks like one, is known by its digest and not kept. It is not kept
+/// without the secret either: it would be another content, under the name of what the run made.
+pub(crate) fn without_secrets(hidden: &Redactor, mut products: Vec<Product>) -> Vec<Product> {
+    for product in &mut products {
+        let blob = match &product.content {
+            Content::Bytes(bytes) => hidden.is_in(bytes).then(|| Blob::of(bytes)),
+            // What cannot be read is not kept either.
+            Content::File { blob, file } => {
+                let found = hidden.is_in_source(Part::of(file, blob.size));
+                found.unwrap_or(true).then_some(*blob)
+            }
+            Content::Stored(_) | Content::Known(_) => None,
+        };
+        if let Some(blob) = blob {
+            product.hide(blob);
+        }
+        if let Cow::Owned(name) = hidden.redact(product.name.as_bytes()) {
+            product.name = String::from_utf8_lossy(&name).into_owned();
+        }
+    }
+    products
+}
+
 /// The files that a run made, while they are still where it left them. What cannot be kept is known by its
 /// digest at least.
-pub(crate) fn files(kept: &Artifacts, left: BorrowedFd<'_>, made: &[Artifact]) -> Vec<Product> {
+pub(crate) fn files(
+    kept: &Artifacts,
+    hidden: &Redactor,
+    left: BorrowedFd<'_>,
+    made: &[Artifact],
+) -> Vec<Product> {
     let root = left.try_clone_to_owned().ok().and_then(|left| Root::held(left).ok());
     let mut room = MOST_BYTES;
     let product = |(number, file): (usize, &Artifact)| {
@@ -40,21 +71,41 @@ pub(crate) fn files(kept: &Artifacts, left: BorrowedFd<'_>, made: &[Artifact]) -
         // What is beyond the most is counted, without its content.
         let rest = room.checked_sub(file.bytes).filter(|_| number < MOST_ARTIFACTS);
         let content = rest.and_then(|rest| {
-            let stored = keep(kept, root.as_ref()?, file).filter(|stored| stored.blob() == blob)?;
+            let content = keep(kept, hidden, root.as_ref()?, file)?;
             room = rest;
-            Some(Content::Stored(stored))
+            Some(content)
         });
-        let content = content.unwrap_or(Content::Known(blob));
-        Some(Product::new(Role::File, file.path.clone(), content))
+        let mut product = Product::new(Role::File, file.path.clone(), Content::Known(blob));
+        match content {
+            Some(Found::Secret) => product.hide(blob),
+            Some(Found::Kept(stored)) if stored.blob() == blob => {
+                product.content = Content::Stored(stored);
+            }
+            Some(Found::Kept(_)) | None => {}
+        }
+        Some(product)
     };
     made.iter().enumerate().filter_map(product).collect()
 }
 
-fn keep(kept: &Artifacts, root: &Root, file: &Artifact) -> Option<Stored> {
+enum Found {
+    Secret,
+    Kept(Stored),
+}
+
+fn keep(kept: &Artifacts, hidden: &Redactor, root: &Root, file: &Artifact) -> Option<Found> {
     let path = Relative::parse(&file.path).ok()?;
     if file.bytes <= MAX_SMALL {
-        return Stored::small(root.read(&path, .., MAX_SMALL as usize).ok()?.bytes).ok();
+        let bytes = root.read(&path, .., MAX_SMALL as usize).ok()?.bytes;
+        if hidden.is_in(&bytes) {
+            return Some(Found::Secret);
+        }
+        return Stored::small(bytes).ok().map(Found::Kept);
+    }
+    // Nobody writes to it any more; and what was put on the disk would stay there for a while.
+    if hidden.is_in_source(root.file(&path).ok()?.0).ok()? {
+        return Some(Found::Secret);
     }
     let (content, bytes) = root.file(&path).ok()?;
-    kept.store().ok()?.hold().ok()?.put(content, bytes).ok()
+    kept.store().ok()?.hold().ok()?.put(content, bytes).ok().map(Found::Kept)
 }

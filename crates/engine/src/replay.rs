@@ -2,17 +2,18 @@
 //! names the old one as its parent. Then both are compared.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Read;
 
 use hotcell_ledger::{Artifact, Blob, Digest, Role};
-use hotcell_request::{Arguments, Request, VersionReq, canonical};
+use hotcell_request::{Arguments, Call, Request, VersionReq, canonical};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Source};
 use hotcell_types::{CallId, Caller, Exit, Outcome, Output, Span, Status};
 use hotcell_workspace::{BadGlob, Globs, Relative};
 use serde_json::{Value, json};
 
-use crate::artifacts::{ArtifactAnswer, ArtifactAsk, MOST_BYTES, Which, line};
+use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Which, line};
 use crate::attached::{Attached, Attachment, Input};
 use crate::engine::Engine;
 use crate::reply::{Problem, ProblemKind, Reply};
@@ -87,20 +88,25 @@ impl Engine {
     ) -> Result<Replayed, Problem> {
         let old = self.show(caller, id)?;
         let (request, attached) = self.again(caller, &old)?;
+        let tool = self.registry.get(&request.tool, request.version.as_ref());
+        let varies = tool.map(|known| known.tool().varies.clone()).unwrap_or_default();
         let new = self.guarded(caller, request, attached);
         // It was not even judged, or could not be carried out.
         let is_nothing = new.run.is_none() && matches!(new.status, Status::Error | Status::Invalid);
         if let Some(problem) = new.problems.first().filter(|_| is_nothing) {
             return Err(problem.clone());
         }
-        let (was, is) = (Side::of_shown(&old), Side::of_reply(&new));
+        let (was, is) = (Side::of_shown(&old, &varies), Side::of_reply(&new, &varies));
+        let has_value = |side: &Side| side.0.contains_key(&Thing::Word("value"));
+        // What the tool says of its result, where there is one to compare.
+        let of_value = varies.iter().filter(|_| has_value(&was) || has_value(&is));
         let mut replayed = Replayed {
             old: id,
             new: Box::new(new),
             same: Vec::new(),
             differences: Vec::new(),
             more: 0,
-            ignored: Vec::new(),
+            ignored: of_value.map(|at| format!("value{at}")).collect(),
         };
         self.compare(caller, &old, (was, is), ignore, &mut replayed);
         Ok(replayed)
@@ -147,6 +153,31 @@ impl Engine {
         Ok((request, attached))
     }
 
+    /// What went along with a call that waited, and is carried out now.
+    pub(crate) fn given_again(
+        &self,
+        caller: &Caller,
+        call: &Call,
+    ) -> Result<Attached<'static>, Problem> {
+        let key = (call.name().clone(), call.version());
+        let Some(BuiltIn::Sandboxed(tool)) = self.built_in.get(&key).map(|tool| &**tool) else {
+            return Ok(Attached::default());
+        };
+        let plan = tool.plan(call.args());
+        let plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
+        if plan.attached.is_empty() && matches!(plan.stdin, Source::Empty | Source::Text(_)) {
+            return Ok(Attached::default());
+        }
+        let old = self.show(caller, call.id())?;
+        // It works on the workspace as it is then, whenever that is.
+        let plan = Plan { working_copy: false, ..plan };
+        self.attach(caller, &old, plan).map_err(|problem| {
+            let what = format!("the call {} cannot be carried out from here", call.id());
+            let fix = "make the same call again, with the same files: the approval counts for it";
+            Problem { what, fix: fix.into(), ..problem }
+        })
+    }
+
     /// What went along with the call.
     fn attach(
         &self,
@@ -159,8 +190,7 @@ impl Engine {
         }
         let mut attached = Attached::default();
         for wanted in plan.attached {
-            let bytes = self.kept(caller, old, &wanted.content)?;
-            attached.files.push(Attachment::of_bytes(wanted.name, bytes));
+            attached.files.push(self.kept(caller, old, wanted.name, &wanted.content)?);
         }
         match plan.stdin {
             Source::Live => {
@@ -168,8 +198,8 @@ impl Engine {
                 return Err(refused(old, why, "give it as a file: `--stdin FILE`"));
             }
             Source::Attached(content) => {
-                let bytes = self.kept(caller, old, &content)?;
-                attached.stdin = Some(Input::Content(Attachment::of_bytes("stdin", bytes)));
+                let stdin = self.kept(caller, old, "stdin".into(), &content)?;
+                attached.stdin = Some(Input::Content(stdin));
             }
             Source::Empty | Source::Text(_) => {}
         }
@@ -177,15 +207,22 @@ impl Engine {
     }
 
     /// What the ledger has of something that the call was given.
-    fn kept(&self, caller: &Caller, old: &Shown, wanted: &Content) -> Result<Vec<u8>, Problem> {
+    fn kept(
+        &self,
+        caller: &Caller,
+        old: &Shown,
+        name: OsString,
+        wanted: &Content,
+    ) -> Result<Attachment, Problem> {
         let is_it = |artifact: &&Artifact| {
             matches!(artifact.role, Role::Script | Role::Input)
                 && artifact.blob.digest.to_string() == wanted.sha256
         };
         let found = old.artifacts.iter().find(is_it).filter(|artifact| artifact.is_kept);
-        let bytes = found.and_then(|artifact| self.content(caller, artifact, MOST_BYTES).ok());
-        let is_all = |bytes: &Vec<u8>| bytes.len() as u64 == wanted.bytes;
-        bytes.filter(is_all).ok_or_else(|| {
+        let content = found.and_then(|artifact| self.content(caller, artifact).ok()?);
+        let again =
+            content.and_then(|content| Attachment::of_source(name, content, wanted.bytes).ok());
+        again.filter(|again| again.content() == wanted).ok_or_else(|| {
             let why = format!(
                 "the content {} that it was given, of {} bytes, was not kept",
                 wanted.sha256, wanted.bytes
@@ -194,18 +231,16 @@ impl Engine {
         })
     }
 
-    fn content(&self, caller: &Caller, artifact: &Artifact, most: u64) -> Result<Vec<u8>, Problem> {
+    fn content(
+        &self,
+        caller: &Caller,
+        artifact: &Artifact,
+    ) -> Result<Option<hotcell_ledger::Content>, Problem> {
         let ask = ArtifactAsk::Content(Which::Id(artifact.id));
-        let mut bytes = Vec::new();
-        if let ArtifactAnswer::Content { content, .. } =
-            self.artifacts.ask(self.recording()?, caller, ask)?
-        {
-            content.take(most).read_to_end(&mut bytes).map_err(|error| {
-                let fix = "`hotcell artifact verify` says more";
-                Problem::new("an artifact cannot be read", error.to_string(), fix)
-            })?;
-        }
-        Ok(bytes)
+        Ok(match self.artifacts.ask(self.recording()?, caller, ask)? {
+            ArtifactAnswer::Content { content, .. } => Some(content),
+            _ => None,
+        })
     }
 
     fn compare(
@@ -259,7 +294,12 @@ impl Engine {
         };
         let artifact = old.artifacts.iter().find(|artifact| artifact.role == role);
         let was = match artifact {
-            Some(artifact) => self.content(caller, artifact, MOST_COMPARED).ok()?,
+            Some(artifact) => {
+                let content = self.content(caller, artifact).ok()??;
+                let mut was = Vec::new();
+                content.take(MOST_COMPARED).read_to_end(&mut was).ok()?;
+                was
+            }
             None => Vec::new(),
         };
         let mut lines = (was.split(|b| *b == b'\n'), is.split(|b| *b == b'\n'));
@@ -297,7 +337,7 @@ fn refused_live(old: &Shown) -> Problem {
 }
 
 /// Also among the names of fields.
-fn has_placeholder(value: &Value) -> bool {
+pub(crate) fn has_placeholder(value: &Value) -> bool {
     let is_one = |text: &str| PLACEHOLDERS.iter().any(|placeholder| text.contains(placeholder));
     match value {
         Value::String(text) => is_one(text),
@@ -306,6 +346,23 @@ fn has_placeholder(value: &Value) -> bool {
             fields.iter().any(|(name, value)| is_one(name) || has_placeholder(value))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Takes a place out of a value, if it is there.
+fn take_out(value: &mut Value, at: &str) {
+    let Some((above, name)) = at.rsplit_once('/') else {
+        *value = Value::Null;
+        return;
+    };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    match value.pointer_mut(above) {
+        Some(Value::Object(fields)) => drop(fields.remove(&name)),
+        Some(Value::Array(items)) => {
+            let item = name.parse::<usize>().ok().and_then(|number| items.get_mut(number));
+            item.into_iter().for_each(|item| *item = Value::Null);
+        }
+        _ => {}
     }
 }
 
@@ -351,13 +408,13 @@ impl std::fmt::Display for Known {
 struct Side(BTreeMap<Thing, Known>);
 
 impl Side {
-    fn of_shown(old: &Shown) -> Side {
+    fn of_shown(old: &Shown, varies: &[String]) -> Side {
         let status = old.status().unwrap_or(Status::Unknown);
         let mut side = Side::new(status);
         let result = old.result.value().cloned().unwrap_or(Value::Null);
         match result.get("run") {
             Some(run) => side.text("exit", run.get("exit").unwrap_or(&Value::Null)),
-            None => side.value(result.get("value"), result.get("value_known")),
+            None => side.value(result.get("value"), result.get("value_known"), varies),
         }
         for artifact in &old.artifacts {
             let thing = match artifact.role {
@@ -371,11 +428,11 @@ impl Side {
         side
     }
 
-    fn of_reply(new: &Reply) -> Side {
+    fn of_reply(new: &Reply, varies: &[String]) -> Side {
         let mut side = Side::new(new.status);
         match &new.run {
             Some(run) => side.run(run),
-            None => side.value(new.value.as_ref(), None),
+            None => side.value(new.value.as_ref(), None, varies),
         }
         side
     }
@@ -414,9 +471,15 @@ impl Side {
         self.0.insert(Thing::Word(word), Known::Text(known));
     }
 
-    /// A value is known by its digest, as the record knows a large one.
-    fn value(&mut self, value: Option<&Value>, known: Option<&Value>) {
-        let blob = value.map(|value| Blob::of(&canonical::bytes(value))).or_else(|| {
+    /// A value is known by its digest, as the record knows a large one: of those, what varies cannot be
+    /// left out.
+    fn value(&mut self, value: Option<&Value>, known: Option<&Value>, varies: &[String]) {
+        let fixed = |value: &Value| {
+            let mut value = value.clone();
+            varies.iter().for_each(|at| take_out(&mut value, at));
+            Blob::of(&canonical::bytes(&value))
+        };
+        let blob = value.map(fixed).or_else(|| {
             let known = known?;
             let digest = known.get("sha256")?.as_str()?.parse().ok()?;
             Some(Blob { digest, size: known.get("bytes")?.as_u64()? })
@@ -440,6 +503,22 @@ mod tests {
             (json!({"a": ["secret", null, true, 1.5, "redacted"]}), false),
         ] {
             assert_eq!(has_placeholder(&value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_varies_is_taken_out_and_nothing_else() {
+        for (at, expected) in [
+            ("", json!(null)),
+            ("/a", json!({"b": [1, {"c": 2}], "x/y": 3})),
+            ("/b/0", json!({"a": 0, "b": [null, {"c": 2}], "x/y": 3})),
+            ("/b/1/c", json!({"a": 0, "b": [1, {}], "x/y": 3})),
+            ("/x~1y", json!({"a": 0, "b": [1, {"c": 2}]})),
+            ("/none/0", json!({"a": 0, "b": [1, {"c": 2}], "x/y": 3})),
+        ] {
+            let mut value = json!({"a": 0, "b": [1, {"c": 2}], "x/y": 3});
+            take_out(&mut value, at);
+            assert_eq!(value, expected, "{at:?}");
         }
     }
 

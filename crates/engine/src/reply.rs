@@ -1,11 +1,12 @@
 //! What becomes of a call, as its caller hears it.
 
+use hotcell_approver::ItemId;
 use hotcell_ledger::{Artifact, ArtifactId, Role};
 use hotcell_policy::Account;
 use hotcell_request::{CallError, Fault, ToolError};
 use hotcell_sandbox::{Refusal, cause, lang};
 use hotcell_types::{CallId, Outcome, Status};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The one answer to a call.
@@ -28,9 +29,33 @@ pub struct Reply {
     /// What it made, and what it was given, as the ledger has it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Registered>,
+    /// Where it waits, or waited, for somebody to agree.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    pub review: Option<ItemId>,
     /// What became of the run, where there was one. Its value says the same in the tool's own words.
     #[serde(skip)]
     pub run: Option<Box<Outcome>>,
+    /// What would have allowed it could not be used, and nothing was begun.
+    #[serde(skip)]
+    pub(crate) is_unspent: bool,
+}
+
+/// What is read of a reply that was kept.
+#[derive(Deserialize)]
+struct Kept {
+    status: Status,
+    value: Option<Value>,
+    #[serde(default)]
+    problems: Vec<Problem>,
+    #[serde(default)]
+    rules: Vec<String>,
+}
+
+fn as_text<S: serde::Serializer>(item: &Option<ItemId>, to: S) -> Result<S::Ok, S::Error> {
+    match item {
+        Some(item) => to.collect_str(item),
+        None => to.serialize_none(),
+    }
 }
 
 /// Something that the ledger has.
@@ -54,12 +79,12 @@ impl From<&Artifact> for Registered {
 }
 
 /// What, why, fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Problem {
     pub kind: ProblemKind,
     /// Where in the request, as a JSON pointer.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub at: String,
     pub what: String,
     pub why: String,
@@ -67,7 +92,7 @@ pub struct Problem {
 }
 
 /// What sort of thing went wrong, for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// Something in the request.
@@ -194,7 +219,9 @@ impl Reply {
             rules: Vec::new(),
             cached: false,
             artifacts: Vec::new(),
+            review: None,
             run: None,
+            is_unspent: false,
         }
     }
 
@@ -203,14 +230,20 @@ impl Reply {
         Reply { problems: vec![problem.clone()], ..Reply::new(id, problem.status()) }
     }
 
+    /// The same as was replied before, as far as that was kept.
+    pub(crate) fn again(id: CallId, kept: &str) -> Option<Reply> {
+        let Kept { status, value, problems, rules } = serde_json::from_str(kept).ok()?;
+        Some(Reply { value, problems, rules, ..Reply::new(id, status) })
+    }
+
     pub(crate) fn invalid(id: CallId, error: &CallError) -> Reply {
         let problems = error.faults().iter().map(Problem::from).collect();
         Reply { problems, ..Reply::new(id, Status::Invalid) }
     }
 
-    pub(crate) fn refused(id: CallId, status: Status, what: String, account: &Account) -> Reply {
-        let fix = "ask for something that is allowed, or have the policy changed";
+    pub(crate) fn refused(id: CallId, what: String, fix: String, account: &Account<'_>) -> Reply {
         let problem = Problem::new(what, account.reason(), fix).of(ProblemKind::Blocked);
-        Reply { rules: account.rules(), problems: vec![problem], ..Reply::new(id, status) }
+        let problems = vec![problem];
+        Reply { rules: account.rules(), problems, ..Reply::new(id, Status::Blocked) }
     }
 }

@@ -1,7 +1,7 @@
 //! Everything that is known of one call, from the record and the ledger.
 
 use hotcell_ledger::{self as ledger, Artifact, Page};
-use hotcell_record::{Event, Filter, Kind, Record, Summary};
+use hotcell_record::{Event, Filter, Kind, ReadError, Record, Summary};
 use hotcell_types::{CallId, Caller, Status};
 use serde_json::Value;
 
@@ -18,9 +18,10 @@ const MOST_CHILDREN: usize = 1000;
 #[derive(Debug)]
 pub struct Shown {
     pub id: CallId,
-    /// What was asked for, and what was decided: an intent, a refusal, or both ends in one.
+    /// What was asked for, and what was decided: an intent, a refusal, both ends in one, or that it waits
+    /// for somebody to agree.
     pub begin: Event,
-    /// What became of it, unless it still goes on.
+    /// What became of it, unless it still goes on or waits.
     pub end: Option<Event>,
     pub arguments: Kept,
     /// A document with `value` and `run` (docs/record-format.md).
@@ -65,7 +66,15 @@ impl Kept {
 impl Shown {
     /// `None` while it goes on.
     pub fn status(&self) -> Option<Status> {
-        self.end.as_ref().and_then(|end| end.status)
+        match &self.end {
+            Some(end) => end.status,
+            None => (self.begin.kind == Kind::Review).then_some(Status::Review),
+        }
+    }
+
+    /// What happened to it while it waited for somebody to agree, in order.
+    pub fn reviews(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(|event| event.kind == Kind::Review)
     }
 }
 
@@ -84,16 +93,22 @@ pub(crate) fn no_call(id: CallId) -> Problem {
 
 fn shown(record: &Record, caller: &Caller, id: CallId) -> Result<Option<Shown>, LookError> {
     let events = events_of(record, caller, id)?;
-    let is_begin = |event: &&Event| {
-        matches!(event.kind, Kind::Intent | Kind::Called | Kind::Denied | Kind::Review)
-    };
-    let Some(begin) = events.iter().find(is_begin).cloned() else { return Ok(None) };
+    let Some(begin) = begin(&events).cloned() else { return Ok(None) };
     let end = match begin.kind {
         Kind::Intent => events.iter().find(|event| event.kind.is_end()).cloned(),
+        Kind::Review => events.iter().rfind(|event| ends_waiting(event)).cloned(),
         _ => Some(begin.clone()),
     };
-    let arguments = kept(record, begin.input.as_ref())?;
-    let result = kept(record, end.as_ref().and_then(|end| end.output.as_ref()))?;
+    // What waited was described when it began to.
+    let asked = if begin.input.is_some() { Some(&begin) } else { first_review(&events) };
+    let asked = asked.unwrap_or(&begin);
+    let arguments = kept(asked.input.as_ref(), || record.input(asked))?;
+    let result = match &end {
+        // That tells of the item, and not of a result.
+        Some(end) if end.kind == Kind::Review => Kept::None,
+        Some(end) => kept(end.output.as_ref(), || record.output(end))?,
+        None => Kept::None,
+    };
     let made_later = Filter {
         parent: Some(id),
         after: begin.seq,
@@ -108,6 +123,22 @@ fn shown(record: &Record, caller: &Caller, id: CallId) -> Result<Option<Shown>, 
     Ok(Some(Shown { id, begin, end, arguments, result, artifacts, events, children }))
 }
 
+/// A call can wait before it is begun, and be refused in between.
+fn begin(events: &[Event]) -> Option<&Event> {
+    let intent = events.iter().find(|event| event.kind == Kind::Intent);
+    let alone = || events.iter().rfind(|event| matches!(event.kind, Kind::Called | Kind::Denied));
+    intent.or_else(alone).or_else(|| first_review(events))
+}
+
+fn first_review(events: &[Event]) -> Option<&Event> {
+    events.iter().find(|event| event.kind == Kind::Review)
+}
+
+/// Rejected, expired or cancelled.
+fn ends_waiting(event: &Event) -> bool {
+    event.kind == Kind::Review && event.status.is_some_and(|status| status != Status::Review)
+}
+
 fn events_of(record: &Record, caller: &Caller, id: CallId) -> Result<Vec<Event>, LookError> {
     let mut filter = Filter { call: Some(id), ..Filter::of(caller.tenant.clone()) };
     let mut events = Vec::new();
@@ -120,7 +151,11 @@ fn events_of(record: &Record, caller: &Caller, id: CallId) -> Result<Vec<Event>,
     Ok(events)
 }
 
-fn artifacts_of(record: &Record, caller: &Caller, id: CallId) -> Result<Vec<Artifact>, LookError> {
+pub(crate) fn artifacts_of(
+    record: &Record,
+    caller: &Caller,
+    id: CallId,
+) -> Result<Vec<Artifact>, LookError> {
     record.look(|conn| {
         if !ledger::is_current(conn)? {
             return Ok(Vec::new());
@@ -139,9 +174,14 @@ fn artifacts_of(record: &Record, caller: &Caller, id: CallId) -> Result<Vec<Arti
     })
 }
 
-fn kept(record: &Record, summary: Option<&Summary>) -> Result<Kept, LookError> {
-    let Some(summary) = summary else { return Ok(Kept::None) };
-    let Some(content) = record.payload(summary)? else { return Ok(Kept::Pruned) };
+fn kept(
+    summary: Option<&Summary>,
+    content: impl FnOnce() -> Result<Option<Vec<u8>>, ReadError>,
+) -> Result<Kept, LookError> {
+    if summary.is_none() {
+        return Ok(Kept::None);
+    }
+    let Some(content) = content()? else { return Ok(Kept::Pruned) };
     // What was recorded whole was written by us; what a secret was taken out of is still JSON.
     Ok(serde_json::from_slice(&content).map_or(Kept::Cut, Kept::Whole))
 }

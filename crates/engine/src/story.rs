@@ -1,17 +1,18 @@
 //! A call as the record tells it: every event about it is made here.
 
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use hotcell_ledger::Blob;
 use hotcell_policy::{Account, Facts};
-use hotcell_record::{Draft, Kind, LEAST_SECRET, Payload, Secret, now};
+use hotcell_record::{Draft, Kind, Payload, Redactor, Secret, now};
 use hotcell_request::{Call, canonical};
 use hotcell_types::{Decision, Status};
 use serde_json::Value;
 
-use crate::artifacts::{Content, Origin, Product};
+use crate::artifacts::Origin;
 use crate::ended;
 use crate::path::Done;
+use crate::reply::Problem;
 
 /// What all events of one call have in common.
 pub(crate) struct Story<'a> {
@@ -23,14 +24,20 @@ pub(crate) struct Story<'a> {
     /// The arguments, with what is secret left out.
     input: Value,
     secrets: Vec<String>,
+    /// What was shown for it: the id of a token, or of an item that somebody agreed to.
+    bearer: Option<String>,
 }
 
 impl<'a> Story<'a> {
-    pub(crate) fn new(call: &'a Call, facts: &'a Facts, account: &Account) -> Story<'a> {
+    pub(crate) fn new(call: &'a Call, facts: &'a Facts, account: &Account<'_>) -> Story<'a> {
         let (rules, reason) = (account.rules(), account.reason());
         let input = call.redacted_args();
         let secrets = secrets(call.args(), &input);
-        Story { call, facts, begun: Instant::now(), rules, reason, input, secrets }
+        Story { call, facts, begun: Instant::now(), rules, reason, input, secrets, bearer: None }
+    }
+
+    pub(crate) fn with_bearer(self, bearer: Option<String>) -> Story<'a> {
+        Story { bearer, ..self }
     }
 
     pub(crate) fn rules(&self) -> Vec<String> {
@@ -40,7 +47,13 @@ impl<'a> Story<'a> {
     /// Where what it made comes from.
     pub(crate) fn origin(&self) -> Origin {
         let (call, caller) = (self.call.id(), self.call.caller().clone());
-        Origin { call, caller, tool: Some(tool_of(self.call)), time: self.facts.now }
+        let tool = Some(self.call.tool().label().to_owned());
+        Origin { call, caller, tool, time: self.facts.now }
+    }
+
+    /// What is in no event about it.
+    pub(crate) fn secrets(&self) -> Vec<Secret> {
+        self.secrets.iter().map(Secret::new).collect()
     }
 
     pub(crate) fn begun(&self) -> Instant {
@@ -72,17 +85,18 @@ impl<'a> Story<'a> {
         Draft { status: Some(refused_as(decision)), ..self.judged(kind, decision) }
     }
 
-    /// What has a secret in it is known by its digest, and not kept.
-    pub(crate) fn without_secrets(&self, mut products: Vec<Product>) -> Vec<Product> {
-        for product in &mut products {
-            if let Content::Bytes(bytes) = &product.content
-                && self.secrets.iter().any(|secret| has(bytes, secret.as_bytes()))
-            {
-                product.content = Content::Known(Blob::of(bytes));
-                product.note = Some("a secret is in it, and it was not kept".to_owned());
-            }
+    /// It was allowed, and something else of the operator's is against it.
+    pub(crate) fn not_begun(&self, problem: &Problem) -> Draft {
+        let reason = Some(format!("{}: {}", problem.what, problem.why));
+        Draft { reason, ..self.refusal(Decision::Deny) }
+    }
+
+    /// What is not for the disk: what the call says is secret, and what looks like a key.
+    pub(crate) fn hidden(&self) -> Arc<Redactor> {
+        if self.secrets.is_empty() {
+            return Arc::clone(&USUAL);
         }
-        products
+        Arc::new(USUAL.with(&self.secrets()))
     }
 
     fn judged(&self, kind: Kind, decision: Decision) -> Draft {
@@ -92,6 +106,7 @@ impl<'a> Story<'a> {
         draft.input = Some(json(&self.input));
         draft.request = self.call.key().map(|key| key.as_str().to_owned());
         draft.decision = Some(decision);
+        draft.bearer = self.bearer.clone();
         draft.rules = self.rules.clone();
         draft.reason = Some(self.reason.clone());
         draft
@@ -113,11 +128,14 @@ impl<'a> Story<'a> {
         draft.call = Some(self.call.id());
         draft.parent = self.call.parent();
         draft.operation = Some(self.call.operation().to_string());
-        draft.tool = Some(tool_of(self.call));
-        draft.secrets = self.secrets.iter().map(Secret::new).collect();
+        draft.tool = Some(self.call.tool().label().to_owned());
+        draft.secrets = self.secrets();
         draft
     }
 }
+
+/// What looks like a key, whoever calls.
+static USUAL: LazyLock<Arc<Redactor>> = LazyLock::new(|| Arc::new(Redactor::new(&[])));
 
 /// How a call ends that is not allowed.
 pub(crate) fn refused_as(decision: Decision) -> Status {
@@ -125,11 +143,6 @@ pub(crate) fn refused_as(decision: Decision) -> Status {
         Decision::Review => Status::Review,
         Decision::Deny | Decision::Allow => Status::Blocked,
     }
-}
-
-/// `name@version`.
-pub(crate) fn tool_of(call: &Call) -> String {
-    format!("{}@{}", call.name(), call.version())
 }
 
 fn json(value: &Value) -> Payload {
@@ -176,11 +189,6 @@ fn secrets(args: &Value, redacted: &Value) -> Vec<String> {
         }
     }
     found
-}
-
-fn has(bytes: &[u8], secret: &[u8]) -> bool {
-    // A value that is shorter cannot be told from ordinary text.
-    secret.len() >= LEAST_SECRET && bytes.windows(secret.len()).any(|part| part == secret)
 }
 
 fn is_secret_name(name: &str) -> bool {

@@ -7,7 +7,9 @@ use hotcell_request::{Arguments, Request};
 use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::{Value, json};
 
-use crate::{Answer, Ask, Attached, Attachment, Engine, Input, Options, Policy, Reply, Step, run};
+use crate::{
+    Answer, Ask, Attached, Attachment, Early, Engine, Input, Options, Policy, Reply, Step, run,
+};
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
@@ -24,6 +26,10 @@ impl World {
     }
 
     fn with(policy: Policy) -> World {
+        World::set_up(|options| options.policy = Some(policy))
+    }
+
+    fn set_up(set: impl FnOnce(&mut Options)) -> World {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
@@ -31,7 +37,7 @@ impl World {
         let mut options = Options::at(dir.path().join("home"));
         options.workspace = Some(tree);
         options.minimum = hotcell_types::Level::NoProc;
-        options.policy = policy;
+        set(&mut options);
         World { engine: Engine::open(options).unwrap(), dir }
     }
 
@@ -234,6 +240,45 @@ fn contents_come_along_with_a_call_and_are_what_its_arguments_name() {
 }
 
 #[test]
+fn the_last_call_of_a_process_leaves_nothing_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || {
+        let home = Options::at(dir.path().join("home"));
+        Options { minimum: hotcell_types::Level::NoProc, ..home }
+    };
+    let ask = |engine: &Engine, is_last| {
+        let arguments = Arguments::Value(json!({ "command": ["echo", "1"] }));
+        let request = Request::new("run".parse().unwrap(), arguments);
+        let attached = Attached { is_last, ..Attached::default() };
+        match engine.ask(&caller(), Ask::Run(Box::new(request), Box::new(attached))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let engine = Engine::soon(options(), Early::begin()).unwrap();
+    let last = ask(&engine, true);
+    assert_eq!(last.run.unwrap().stdout.bytes, b"1\n");
+    // What cannot be recorded does not happen.
+    let late = ask(&engine, false);
+    assert!(late.run.is_none() && late.status == Status::Error, "{late:?}");
+    engine.close().unwrap();
+    let record = Engine::open(options()).unwrap();
+    let start = record.record().unwrap().start();
+    assert_eq!((start.events, start.fault.as_ref()), (0, None), "{start}");
+    assert_eq!(ask(&record, false).status, Status::Success);
+}
+
+#[test]
+fn a_sandbox_that_was_put_to_rest_runs_the_next_call() {
+    let world = World::new();
+    for _ in 0..2 {
+        let reply = world.call("run", json!({"command": ["echo", "1"]}));
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+        world.engine.sandbox().unwrap().rest();
+    }
+}
+
+#[test]
 fn a_word_that_is_text_is_not_taken_as_bytes() {
     let world = World::new();
     let reply = world.call("run", json!({"command": ["echo", {"bytes": [97]}]}));
@@ -343,6 +388,29 @@ mod own {
         let statuses: Vec<_> =
             (0..3).map(|_| world.call("own.hello", json!({})).status.name()).collect();
         assert_eq!(statuses, ["success", "success", "error"]);
+    }
+
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Says how often it was called.
+    #[tool(name = "own.varied", version = "1.0.0", effects(read), varies("/count", "/absent"))]
+    fn varied(_: Nothing) -> Result<Value, ToolError> {
+        let count = CALLED.fetch_add(1, Ordering::SeqCst);
+        Ok(json!({"count": count, "fixed": count / 2}))
+    }
+
+    #[test]
+    fn a_replay_leaves_out_what_the_tool_says_varies_and_says_so() {
+        let world = World::new();
+        world.engine.add(VariedTool.tool().unwrap(), VariedTool).unwrap();
+        let reply = world.call("own.varied", json!({}));
+        world.engine.record().unwrap().checkpoint().unwrap();
+        for is_same in [true, false] {
+            let replay = Ask::Replay(reply.id, crate::Ignore::default());
+            let Answer::Replayed(replayed) = world.engine.ask(&caller(), replay) else { panic!() };
+            assert_eq!(replayed.is_same(), is_same, "{replayed:?}");
+            assert_eq!(replayed.ignored, ["value/count", "value/absent"]);
+        }
     }
 
     static INSIDE: AtomicUsize = AtomicUsize::new(0);
@@ -472,4 +540,352 @@ fn a_call_of_another_tenant_is_not_there() {
         assert_eq!(problem.kind, crate::ProblemKind::NotFound);
         assert_eq!(problem.what, format!("there is no call {}", reply.id));
     }
+}
+
+#[test]
+fn pol_15_who_asks_for_more_than_the_ceiling_is_refused_and_what_nobody_asked_for_is_lowered() {
+    let world = World::set_up(|options| {
+        options.ceiling.memory = Some("200MiB".parse().unwrap());
+        options.ceiling.timeout = Some("20s".parse().unwrap());
+    });
+    let run = |limits: Value, timeout: Option<&str>| {
+        let arguments = json!({"command": ["echo", "ran"], "limits": limits});
+        let mut request = Request::new("run".parse().unwrap(), Arguments::Value(arguments));
+        request.timeout = timeout.map(|timeout| timeout.parse().unwrap());
+        match world.engine.ask(&caller(), Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (limits, timeout, why) in [
+        (
+            json!({"memory": "201MiB"}),
+            None,
+            "201MiB of `memory` is above the most that is allowed, 200MiB",
+        ),
+        (json!({"timeout": "1m"}), None, "1m of `timeout` is above the most that is allowed, 20s"),
+        (json!({}), Some("21s"), "21s of `timeout` is above the most that is allowed, 20s"),
+    ] {
+        let reply = run(limits, timeout);
+        assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+        assert_eq!(reply.problems[0].why, why);
+        assert_eq!(world.kinds_of(&reply), [Kind::Denied], "on the disk before it is told");
+        let reason = shown(&world, reply.id).unwrap().begin.reason.unwrap();
+        assert!(reason.ends_with(why), "{reason}");
+    }
+    for (limits, memory) in [(json!({}), 200 << 20), (json!({"memory": "64MiB"}), 64 << 20)] {
+        let reply = run(limits, None);
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+        let shown = shown(&world, reply.id).unwrap();
+        let held_to = &shown.result.value().unwrap()["run"]["limits"];
+        assert_eq!((&held_to["memory"], &held_to["timeout"]), (&json!(memory), &json!(20_000)));
+    }
+}
+
+/// Every file below a directory, the database with its log among them.
+fn bytes_below(directory: &std::path::Path) -> Vec<u8> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => all.extend(bytes_below(&entry.path())),
+            kind if kind.is_file() => all.extend(std::fs::read(entry.path()).unwrap()),
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn tok_11_what_looks_like_a_key_is_nowhere_in_the_home() {
+    const CANARY: &str = "C4naryC4naryC4nary";
+    let world = World::new();
+    let code = format!(
+        "k=ghp_{CANARY}; echo printed $k; echo said $k >&2; echo small $k > small; \
+         {{ yes | head -c 200000; echo $k; }} > large; echo x > $k; echo fine > fine"
+    );
+    let reply = world.call("code_execute", json!({"language": "shell", "code": code}));
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    let shown = shown(&world, reply.id).unwrap();
+    let kept: Vec<_> = shown.artifacts.iter().map(|a| (a.name.to_string(), a.is_kept)).collect();
+    let expected = [
+        ("main.sh", false),
+        ("fine", true),
+        ("[redacted:github]", true),
+        ("large", false),
+        ("small", false),
+        ("main.sh:stdout", false),
+        ("main.sh:stderr", false),
+    ];
+    assert_eq!(kept, expected.map(|(name, is_kept)| (name.to_owned(), is_kept)));
+    let notes = shown.events.iter().filter_map(|event| event.reason.as_deref());
+    assert_eq!(notes.filter(|note| note.contains("what looks like one")).count(), 5);
+    world.engine.record().unwrap().checkpoint().unwrap();
+    let home = bytes_below(&world.dir.path().join("home"));
+    let is_there = |text: &str| home.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(is_there("fine") && !is_there(CANARY));
+}
+
+#[test]
+fn who_finds_others_applying_changes_waits_for_them_and_not_for_ever() {
+    let world = World::with(Policy::with_workspace_writes());
+    let write = |path: &str, timeout: &str| {
+        let arguments = Arguments::Value(json!({"path": path, "text": "x"}));
+        let mut request = Request::new("fs.write".parse().unwrap(), arguments);
+        request.timeout = Some(timeout.parse().unwrap());
+        match world.engine.ask(&caller(), Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let others = std::fs::File::open(world.tree()).unwrap();
+    others.lock().unwrap();
+    let reply = write("b.txt", "2s");
+    assert_eq!(reply.problems[0].kind, crate::ProblemKind::Busy, "{reply:?}");
+    assert_eq!(world.read("b.txt"), None);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write("c.txt", "30s"));
+        // Longer than two seconds, which was all that anybody waited.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        assert!(!writing.is_finished());
+        others.unlock().unwrap();
+        let reply = writing.join().unwrap();
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+    });
+    assert_eq!(world.read("c.txt").as_deref(), Some("x"));
+}
+
+#[test]
+fn changes_that_are_too_large_are_refused_as_a_whole_with_the_path() {
+    let world = World::set_up(|options| {
+        options.policy = Some(Policy::with_workspace_writes());
+        options.ceiling.disk = Some("16MiB".parse().unwrap());
+    });
+    let reply = world.shell("echo x > small; truncate -s 10M big1 big2");
+    assert_eq!(reply.status, Status::Failure, "{reply:?}");
+    let why = &reply.problems[0].why;
+    assert!(why.contains("with `big2` the changes have more than"), "{why}");
+    assert_eq!((world.read("small"), world.tree().join("big1").exists()), (None, false));
+}
+
+#[test]
+fn a_workspace_of_many_files_is_copied_and_one_beyond_the_operators_bounds_is_refused_with_them() {
+    let world = World::set_up(|options| {
+        options.policy = Some(Policy::with_workspace_writes());
+        options.ceiling.disk = Some("8MiB".parse().unwrap());
+    });
+    let (many, large) = (world.tree().join("many"), world.tree().join("large"));
+    std::fs::create_dir(&many).unwrap();
+    // More than the files, and the bytes, that a run of the tool has otherwise.
+    for number in 0..10_050 {
+        std::fs::write(many.join(number.to_string()), "").unwrap();
+    }
+    std::fs::File::create(large).unwrap().set_len(20 << 20).unwrap();
+    let reply = world.shell("ls many | wc -l; stat -c %s large; echo new > b.txt");
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    assert_eq!(reply.run.unwrap().stdout.bytes, b"10050\n20971520\n");
+    assert_eq!(world.read("b.txt").as_deref(), Some("new\n"));
+    let with = |set: fn(&mut crate::SnapshotBounds)| {
+        let mut options = Options::at(world.dir.path().join("home2"));
+        options.workspace = Some(world.tree());
+        options.minimum = hotcell_types::Level::NoProc;
+        options.policy = Some(Policy::with_workspace_writes());
+        set(&mut options.copies);
+        let engine = Engine::open(options).unwrap();
+        let arguments = Arguments::Value(json!({"command": "ls"}));
+        let request = Request::new("shell.run".parse().unwrap(), arguments);
+        match engine.ask(&caller(), Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let few = with(|copies| copies.entries = 1000);
+    let problem = &few.problems[0];
+    assert!(problem.why.contains("more than 1000 files and directories"), "{problem:?}");
+    assert!(problem.why.contains("in `many`"), "{problem:?}");
+    assert!(problem.fix.contains("`files`"), "{problem:?}");
+    let small = with(|copies| copies.bytes = 1 << 20);
+    assert!(small.problems[0].why.contains("more than 1048576 bytes"), "{small:?}");
+    let without = with(|copies| {
+        (copies.entries, copies.bytes) = (1000, 1 << 20);
+        copies.except = crate::Globs::new(["many/", "large"]).unwrap();
+    });
+    assert_eq!(without.run.unwrap().stdout.bytes, b"a.txt\nb.txt\n");
+}
+
+#[test]
+fn a_large_input_is_kept_as_long_as_the_home_has_room_and_so_the_run_can_be_replayed() {
+    for (quota, is_kept) in [("10GiB", true), ("2MiB", false)] {
+        let world = World::set_up(|options| options.quota = quota.parse().unwrap());
+        let large: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
+        let file = Attachment::of_file("in", in_a_file(&large), u64::MAX).unwrap();
+        let stdin = Attachment::of_file("stdin", in_a_file(&large), u64::MAX).unwrap();
+        let stdin = Input::Content(stdin);
+        let run = run::Run {
+            command: ["sha256sum", "in", "-"].map(|word| run::Word::new(word.into())).into(),
+            files: vec![file.described()],
+            stdin: Some(stdin.described()),
+            ..run::Run::default()
+        };
+        let arguments = Arguments::Value(serde_json::to_value(&run).unwrap());
+        let request = Request::new("run".parse().unwrap(), arguments);
+        let attached = Attached { files: vec![file], stdin: Some(stdin), ..Attached::default() };
+        let answer = world.engine.ask(&caller(), Ask::Run(Box::new(request), Box::new(attached)));
+        let Answer::Called(reply) = answer else { panic!("{answer:?}") };
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+        let shown = shown(&world, reply.id).unwrap();
+        let kept = shown.artifacts.iter().filter(|artifact| artifact.is_kept).count();
+        assert_eq!(kept, if is_kept { 3 } else { 1 }, "and what it printed");
+        let again = world.engine.ask(&caller(), Ask::Replay(reply.id, crate::Ignore::default()));
+        match again {
+            Answer::Replayed(replayed) => assert!(is_kept && replayed.is_same(), "{replayed:?}"),
+            Answer::Failed(problem) => {
+                assert!(!is_kept && problem.why.ends_with("was not kept"), "{problem:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn in_a_file(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, bytes).unwrap();
+    file
+}
+
+#[test]
+fn who_comes_after_a_call_that_nobody_knows_is_told_which() {
+    let world = World::new();
+    let unknown = crate::engine::new_id();
+    for (tool, arguments) in [
+        ("add", json!({"a": 1, "b": 2})),
+        ("code_execute", json!({"language": "shell", "code": "true"})),
+    ] {
+        let mut request = Request::new(tool.parse().unwrap(), Arguments::Value(arguments));
+        request.after = vec![unknown];
+        let Answer::Called(reply) = world.engine.ask(&caller(), Ask::Call(Box::new(request)))
+        else {
+            panic!()
+        };
+        assert_eq!(reply.status, Status::Invalid, "{reply:?}");
+        let problem = &reply.problems[0];
+        assert_eq!((problem.kind, problem.at.as_str()), (crate::ProblemKind::Invalid, "/after"));
+        assert_eq!(problem.what, format!("there is no call {unknown} to come after"));
+    }
+}
+
+#[test]
+fn only_who_the_operator_names_comes_before_others() {
+    let urgent = Caller { subject: "urgent".parse().unwrap(), ..caller() };
+    let named = urgent.clone();
+    let world = World::set_up(|options| options.urgent = vec![(named, 2.try_into().unwrap())]);
+    for (caller, priority, expected) in [
+        (caller(), 1, Status::Blocked),
+        (caller(), 2, Status::Blocked),
+        (caller(), 3, Status::Success),
+        (caller(), 5, Status::Success),
+        (urgent.clone(), 1, Status::Blocked),
+        (urgent.clone(), 2, Status::Success),
+        (Caller { door: Door::Rest, ..urgent }, 2, Status::Blocked),
+    ] {
+        let arguments = Arguments::Value(json!({"a": 1, "b": 2}));
+        let mut request = Request::new("add".parse().unwrap(), arguments);
+        request.priority = priority.try_into().unwrap();
+        let answer = world.engine.ask(&caller, Ask::Call(Box::new(request)));
+        let Answer::Called(reply) = answer else { panic!("{answer:?}") };
+        assert_eq!(reply.status, expected, "{caller:?} {priority} {reply:?}");
+        if expected == Status::Blocked {
+            assert_eq!(world.kinds_of(&reply), [Kind::Denied]);
+        }
+    }
+}
+
+#[test]
+fn api_02_a_parent_of_another_tenant_is_not_there() {
+    let world = World::new();
+    let other = Caller { tenant: "other".parse().unwrap(), ..caller() };
+    let call = |caller: &Caller, parent| {
+        let arguments = json!({"language": "shell", "code": "true"});
+        let mut request =
+            Request::new("code_execute".parse().unwrap(), Arguments::Value(arguments));
+        request.parent = parent;
+        match world.engine.ask(caller, Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    let parent = call(&other, None).id;
+    let refused = call(&caller(), Some(parent));
+    assert_eq!(refused.status, Status::Invalid, "{refused:?}");
+    assert_eq!(refused.problems[0].at, "/parent");
+    assert!(!format!("{refused:?}").contains("other"), "{refused:?}");
+    assert_eq!(call(&other, Some(parent)).status, Status::Success);
+}
+
+#[test]
+fn who_is_asked_to_make_room_when_it_has_ended_is_told_how_it_ended() {
+    use std::sync::{Mutex, mpsc};
+    const LONG: std::time::Duration = std::time::Duration::from_secs(30);
+    let (told, ended) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let is_first = Mutex::new(Some((told, may_go)));
+    // The first call that was carried out waits where its turn is not given back yet.
+    let watch = crate::Watch::new(move |_, stage| {
+        if stage == crate::Stage::CarriedOut
+            && let Some((told, may_go)) = is_first.lock().unwrap().take()
+        {
+            told.send(()).unwrap();
+            may_go.recv_timeout(LONG).unwrap();
+        }
+    });
+    let world = World::set_up(|options| {
+        options.watch = Some(watch);
+        options.urgent = vec![(caller(), 1.try_into().unwrap())];
+    });
+    let run = |code: &str, priority: u8| {
+        // All the memory that there is.
+        let limits = json!({"memory": "1000GiB"});
+        let arguments = json!({"command": ["sh", "-c", code], "limits": limits});
+        let mut request = Request::new("run".parse().unwrap(), Arguments::Value(arguments));
+        request.priority = priority.try_into().unwrap();
+        match world.engine.ask(&caller(), Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| run("exit 3", 3));
+        ended.recv_timeout(LONG).unwrap();
+        let second = scope.spawn(|| run("true", 1));
+        let deadline = std::time::Instant::now() + LONG;
+        let makes_room = || {
+            let now = world.engine.machine().scheduler.snapshot();
+            now.running.iter().any(|job| job.now == hotcell_schedule::Doing::Ends)
+        };
+        while !makes_room() && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(makes_room());
+        go.send(()).unwrap();
+        let first = first.join().unwrap();
+        assert_eq!(first.status, Status::Failure, "{first:?}");
+        assert!(first.problems.is_empty(), "{first:?}");
+        assert_eq!(second.join().unwrap().status, Status::Success);
+        let shown = shown(&world, first.id).unwrap();
+        assert_eq!(shown.status(), Some(Status::Failure));
+    });
+}
+
+#[test]
+fn the_next_process_sweeps_what_killed_ones_left_of_their_output() {
+    let home = tempfile::tempdir().unwrap();
+    Engine::open(Options::at(home.path())).unwrap().close().unwrap();
+    let live = home.path().join("run/live");
+    std::fs::create_dir_all(&live).unwrap();
+    let left = live.join("01900000000070008000000000000000");
+    let owner = home.path().join("run/owners").join(format!("{}.lock", "ab".repeat(16)));
+    for file in [&left, &owner] {
+        std::fs::write(file, "").unwrap();
+    }
+    Engine::open(Options::at(home.path())).unwrap().close().unwrap();
+    assert!(!left.exists() && !owner.exists());
 }

@@ -1,10 +1,11 @@
 //! Are the artifacts what was recorded? Every row has exactly one statement in the chain, every
-//! statement its row, and every content its digest.
+//! statement its row, and every content its digest. A token's row is what the last statement says of it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
+use hotcell_bearer::Said;
 use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store, StoreError};
 use hotcell_record::{ReadError, statements};
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Checked {
     pub verdicts: u64,
     /// Times that contents were removed to make room.
     pub prunings: u64,
+    /// Tokens that were not swept yet.
+    pub tokens: u64,
     pub contents: u64,
     pub bytes: u64,
     /// Contents that no row has: what a crash left, or a run that is just being registered.
@@ -60,6 +63,8 @@ pub(crate) enum LookError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Ledger(#[from] Error),
+    #[error(transparent)]
+    Bearer(#[from] hotcell_bearer::Error),
 }
 
 impl From<StoreError> for LookError {
@@ -90,6 +95,7 @@ impl Checked {
     fn rows(&mut self, conn: &ledger::Connection) -> Result<bool, LookError> {
         let mut chain: HashMap<RowId, Digest> = HashMap::new();
         let mut stated = Counts::default();
+        let mut tokens = Said::default();
         statements(conn, |said| match said.row.parse() {
             Ok(row) => {
                 match row {
@@ -102,8 +108,10 @@ impl Checked {
                     self.tell(&Fault::Twice(row));
                 }
             }
+            Err(_) if tokens.hear(&said.row, said.digest.0) => {}
             Err(_) => self.say(format!("the record speaks of `{}`, which is no row", said.row)),
         })?;
+        self.tokens = tokens.compare(conn, |fault| self.say(fault.to_string()))?;
         let is_current = ledger::is_current(conn)?;
         // Each row takes what is said of it away; what remains is said of nothing.
         let chain = RefCell::new(chain);

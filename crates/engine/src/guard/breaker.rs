@@ -15,11 +15,11 @@ const MOST: usize = 10_000;
 /// The breakers of all tools that failed, each tenant's apart: what one does closes nothing for others.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
-    tools: Mutex<HashMap<Which, Breaker>>,
+    tools: Mutex<HashMap<(String, String), Breaker>>,
 }
 
 /// A tenant, and a tool by name and version.
-type Which = (String, String);
+type Which<'a> = (&'a str, &'a str);
 
 #[derive(Debug, Default)]
 struct Breaker {
@@ -41,15 +41,19 @@ pub(crate) struct Open {
 #[must_use = "what became of it has to be told"]
 pub(crate) struct Trial<'a> {
     breakers: &'a Breakers,
-    which: Which,
+    which: Which<'a>,
     is_told: bool,
 }
 
 impl Breakers {
-    pub(crate) fn pass(&self, tenant: &str, tool: &str, now: Instant) -> Result<Trial<'_>, Open> {
-        let which = (tenant.to_owned(), tool.to_owned());
-        let mut tools = self.tools();
-        if let Some(breaker) = tools.get_mut(&which)
+    pub(crate) fn pass<'a>(
+        &'a self,
+        tenant: &'a str,
+        tool: &'a str,
+        now: Instant,
+    ) -> Result<Trial<'a>, Open> {
+        let which = (tenant, tool);
+        if let Some(breaker) = found(&mut self.tools(), which)
             && let Some(since) = breaker.since
         {
             let rested = now.saturating_duration_since(since);
@@ -61,24 +65,27 @@ impl Breakers {
         Ok(Trial { breakers: self, which, is_told: false })
     }
 
-    fn tools(&self) -> MutexGuard<'_, HashMap<Which, Breaker>> {
+    fn tools(&self) -> MutexGuard<'_, HashMap<(String, String), Breaker>> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, which: &Which, went_well: bool, now: Instant) {
+    fn tell(&self, which: Which<'_>, went_well: bool, now: Instant) {
         let mut tools = self.tools();
         if went_well {
-            tools.remove(which);
+            if !tools.is_empty() {
+                tools.remove(&owned(which));
+            }
             return;
         }
-        if tools.len() >= MOST && !tools.contains_key(which) {
+        let which = owned(which);
+        if tools.len() >= MOST && !tools.contains_key(&which) {
             let rests = |since: Instant| now.saturating_duration_since(since) < REST;
             tools.retain(|_, breaker| breaker.since.is_some_and(rests));
             if tools.len() >= MOST {
                 return;
             }
         }
-        let breaker = tools.entry(which.clone()).or_default();
+        let breaker = tools.entry(which).or_default();
         breaker.failures = breaker.failures.saturating_add(1);
         breaker.is_tried = false;
         if breaker.failures >= FAILURES {
@@ -87,10 +94,22 @@ impl Breakers {
     }
 }
 
+/// Mostly nothing has failed, and there is nothing to look for.
+fn found<'a>(
+    tools: &'a mut HashMap<(String, String), Breaker>,
+    which: Which<'_>,
+) -> Option<&'a mut Breaker> {
+    if tools.is_empty() { None } else { tools.get_mut(&owned(which)) }
+}
+
+fn owned((tenant, tool): Which<'_>) -> (String, String) {
+    (tenant.to_owned(), tool.to_owned())
+}
+
 impl Trial<'_> {
     pub(crate) fn tell(mut self, went_well: bool, now: Instant) {
         self.is_told = true;
-        self.breakers.tell(&self.which, went_well, now);
+        self.breakers.tell(self.which, went_well, now);
     }
 }
 
@@ -98,7 +117,7 @@ impl Drop for Trial<'_> {
     /// Neither good nor bad: another may try.
     fn drop(&mut self) {
         if !self.is_told
-            && let Some(breaker) = self.breakers.tools().get_mut(&self.which)
+            && let Some(breaker) = found(&mut self.breakers.tools(), self.which)
         {
             breaker.is_tried = false;
         }

@@ -57,8 +57,12 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut held = self.claims.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.claims.retain(|(number, _)| *number != self.number);
+        let is_last = held.claims.is_empty();
         drop(held);
-        self.claims.freed.notify_all();
+        // Who waits has a claim as well.
+        if !is_last {
+            self.claims.freed.notify_all();
+        }
     }
 }
 

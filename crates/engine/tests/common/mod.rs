@@ -12,7 +12,7 @@ pub(crate) fn options(dir: &Path) -> Options {
     let mut options = Options::at(dir.join("home"));
     options.workspace = Some(dir.join("tree"));
     options.minimum = Level::LandlockOnly;
-    options.policy = Policy::with_workspace_writes();
+    options.policy = Some(Policy::with_workspace_writes());
     options
 }
 

@@ -1,0 +1,320 @@
+//! The policy as something people work with: what holds, what another one would decide, and changing it.
+//! What is only asked changes nothing, and asks nothing of a home that it does not need.
+
+pub(crate) mod install;
+mod replay;
+
+use hotcell_approver::{ItemId, Public, SignedPolicy};
+use hotcell_policy::{Constraints, Facts, Loaded, TokenStatus, Verdict, judge};
+use hotcell_request::{Arguments, Call, Label, Request};
+use hotcell_review::versions::Version;
+use hotcell_types::{Caller, Decision, Door, Name};
+
+pub use hotcell_approver::Policy as Statement;
+pub use hotcell_policy::{
+    At, DEFAULT, Expectation, Explained, Explanation, FILE_MOST, Fault, MODES, STATES, Warning,
+    expectations,
+};
+pub use hotcell_review::Given;
+pub use hotcell_review::versions::Rules;
+pub use replay::{Changed, Compared, DECISIONS_MOST, Learned};
+
+use crate::engine::{Engine, new_id};
+use crate::reply::Problem;
+use crate::rulebook::{approvers, named_by, newest};
+
+/// What can be asked of the policy.
+#[derive(Debug)]
+pub enum PolicyAsk {
+    /// The version that holds, also where its copy was changed.
+    Show,
+    /// Whether rules can be used with the tools of this engine.
+    Check(Rules),
+    /// What every rule says of a call, and why.
+    Explain {
+        request: Box<Request>,
+        suppose: Suppose,
+    },
+    Test {
+        rules: Rules,
+        tests: Vec<Expectation>,
+    },
+    /// Which of the last decisions these rules would change.
+    Compare(Rules),
+    /// The smallest rules for what was refused, or approved, since a moment in nanoseconds.
+    Learn {
+        since: Option<i64>,
+    },
+    /// What an approver signs to make these rules the next version.
+    Prepare(Rules),
+    /// The same for rules that were proposed and wait.
+    PrepareProposed(ItemId),
+    Install {
+        rules: Rules,
+        signed: Box<SignedPolicy>,
+    },
+    /// The same for rules that were proposed and wait, with the answer to that.
+    Approve {
+        item: ItemId,
+        given: Box<Given>,
+        signed: Box<SignedPolicy>,
+    },
+}
+
+#[derive(Debug)]
+pub enum PolicyAnswer {
+    Shown(Box<ShownPolicy>),
+    Checked(Checked),
+    Explained(Box<Explanation>, String),
+    Tested(Vec<Tested>),
+    Compared(Compared),
+    Learned(Learned),
+    Prepared(Statement),
+    /// Its number.
+    Installed(u64),
+    /// The rules cannot be used.
+    Faulty(Vec<Fault>),
+}
+
+/// A policy that holds.
+#[derive(Debug)]
+pub struct ShownPolicy {
+    pub rules: Rules,
+    /// 0 where nobody has written one.
+    pub number: u64,
+    /// Who signed it, and when, in nanoseconds since 1970.
+    pub signed: Option<(Public, i64)>,
+    pub approvers: Vec<Public>,
+    /// What keeps it from deciding anything, such as a copy that was changed.
+    pub trouble: Option<Problem>,
+}
+
+/// Rules that can be used.
+#[derive(Debug)]
+pub struct Checked {
+    pub rules: usize,
+    pub warnings: Vec<Warning>,
+    /// Files of TypeScript that they name.
+    pub extensions: Vec<String>,
+    pub approvers: usize,
+}
+
+/// What is so, instead of what is known of the caller.
+#[derive(Debug, Clone, Default)]
+pub struct Suppose {
+    /// Besides those that the policy gives to the subject.
+    pub tags: Vec<Label>,
+    pub state: Option<String>,
+    pub mode: Option<String>,
+    pub door: Option<Door>,
+    pub subject: Option<Name>,
+}
+
+/// What became of one test.
+#[derive(Debug)]
+pub struct Tested {
+    pub at: At,
+    pub call: String,
+    /// What was not as expected.
+    pub wrong: Option<String>,
+}
+
+impl Engine {
+    pub(crate) fn ask_policy(
+        &self,
+        caller: &Caller,
+        ask: PolicyAsk,
+    ) -> Result<PolicyAnswer, Problem> {
+        match ask {
+            PolicyAsk::Show => self.show_policy(),
+            PolicyAsk::Explain { request, suppose } => self.explain(caller, *request, &suppose),
+            PolicyAsk::Learn { since } => self.learn(caller, since).map(PolicyAnswer::Learned),
+            PolicyAsk::Check(rules) => Ok(self.compiled(&rules).map_or_else(
+                PolicyAnswer::Faulty,
+                |Loaded { snapshot, warnings }| {
+                    PolicyAnswer::Checked(Checked {
+                        rules: snapshot.rules().len(),
+                        warnings,
+                        extensions: snapshot.extensions().to_vec(),
+                        approvers: snapshot.approvers().len(),
+                    })
+                },
+            )),
+            PolicyAsk::Test { rules, tests } => {
+                Ok(self.compiled(&rules).map_or_else(PolicyAnswer::Faulty, |loaded| {
+                    let tested = tests.into_iter().map(|test| self.tested(&loaded, caller, test));
+                    PolicyAnswer::Tested(tested.collect())
+                }))
+            }
+            PolicyAsk::Compare(rules) => match self.compiled(&rules) {
+                Ok(loaded) => {
+                    self.compare_rules(caller, &loaded.snapshot).map(PolicyAnswer::Compared)
+                }
+                Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
+            },
+            PolicyAsk::Prepare(rules) => match self.compiled(&rules) {
+                Ok(_) => self.statement(&rules).map(PolicyAnswer::Prepared),
+                Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
+            },
+            PolicyAsk::PrepareProposed(item) => {
+                let rules = self.proposed_by(caller, item)?.1;
+                self.statement(&rules).map(PolicyAnswer::Prepared)
+            }
+            PolicyAsk::Install { rules, signed } => match self.compiled(&rules) {
+                Ok(loaded) => {
+                    let version = Version { rules, signed: *signed };
+                    self.install(caller, version, &loaded).map(PolicyAnswer::Installed)
+                }
+                Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
+            },
+            PolicyAsk::Approve { item, given, signed } => {
+                self.install_approved(caller, item, *given, *signed).map(PolicyAnswer::Installed)
+            }
+        }
+    }
+
+    /// The rules, ready to decide. Whoever they name as an approver has to be one.
+    pub(crate) fn compiled(&self, rules: &Rules) -> Result<Loaded, Vec<Fault>> {
+        let loaded = hotcell_policy::Snapshot::load(rules.text.as_bytes(), &self.registry.tools())?;
+        match approvers(loaded.snapshot.approvers()) {
+            Ok(_) => Ok(loaded),
+            Err(problem) => {
+                let is_it = |line: &&String| approvers(std::slice::from_ref(*line)).is_err();
+                let bad = loaded.snapshot.approvers().iter().find(is_it);
+                let at = bad.and_then(|bad| place_of(&rules.text, bad));
+                let at = at.or_else(|| place_of(&rules.text, "approvers"));
+                let at = at.unwrap_or(At { line: 1, column: 1 });
+                let what = format!("{}: {}", problem.what, problem.why);
+                Err(vec![Fault { at, what, fix: problem.fix }])
+            }
+        }
+    }
+
+    fn show_policy(&self) -> Result<PolicyAnswer, Problem> {
+        self.not_set_by_others()?;
+        let trouble = self.book().err();
+        let shown = match newest(self.recording()?)? {
+            None => ShownPolicy {
+                rules: Rules { text: DEFAULT.to_owned(), ..Rules::default() },
+                number: 0,
+                signed: None,
+                approvers: Vec::new(),
+                trouble,
+            },
+            Some(version) => ShownPolicy {
+                number: version.number(),
+                signed: Some((self.signer(&version)?, version.signed.statement.time)),
+                approvers: named_by(&version)?.iter().cloned().collect(),
+                rules: version.rules,
+                trouble,
+            },
+        };
+        Ok(PolicyAnswer::Shown(Box::new(shown)))
+    }
+
+    fn explain(
+        &self,
+        caller: &Caller,
+        request: Request,
+        suppose: &Suppose,
+    ) -> Result<PolicyAnswer, Problem> {
+        let call = self.supposed(caller, request, suppose)?;
+        let book = self.book()?;
+        self.surely_has(&book)?;
+        let tags = book.policy.tags_of(&call.caller().subject);
+        let facts = Facts { now: hotcell_record::now(), ..suppose.facts(tags) };
+        let explanation = book.policy.explain(&call, &facts);
+        let would_allow = judge(&book.policy, &call, &facts).would_allow(&book.policy, &call);
+        Ok(PolicyAnswer::Explained(Box::new(explanation), would_allow))
+    }
+
+    fn supposed(
+        &self,
+        caller: &Caller,
+        request: Request,
+        suppose: &Suppose,
+    ) -> Result<Call, Problem> {
+        let caller = Caller {
+            tenant: caller.tenant.clone(),
+            subject: suppose.subject.clone().unwrap_or_else(|| caller.subject.clone()),
+            door: suppose.door.unwrap_or(caller.door),
+        };
+        Call::new(request, caller, new_id(), &self.registry).map_err(|error| {
+            let fault = error.faults().into_iter().next();
+            fault.as_ref().map_or_else(
+                || Problem::new("this is not a call", error.to_string(), "see `hotcell tool show`"),
+                Problem::from,
+            )
+        })
+    }
+
+    fn tested(&self, loaded: &Loaded, caller: &Caller, test: Expectation) -> Tested {
+        let Expectation { at, call: tool, args, token, expect, rules, .. } = test;
+        let suppose = Suppose {
+            tags: test.tags,
+            state: test.state,
+            mode: test.mode,
+            door: test.door,
+            subject: test.subject,
+        };
+        let name = tool.to_string();
+        let request = Request::new(tool, Arguments::Value(args));
+        let wrong = match self.supposed(caller, request, &suppose) {
+            Err(problem) => Some(format!("this is not a call: {}: {}", problem.at, problem.what)),
+            Ok(call) => {
+                let mut facts = suppose.facts(loaded.snapshot.tags_of(&call.caller().subject));
+                if token {
+                    facts.token = TokenStatus::Valid(Constraints::default());
+                }
+                let verdict = judge(&loaded.snapshot, &call, &facts);
+                compared(&verdict, expect, rules.as_deref())
+            }
+        };
+        Tested { at, call: name, wrong }
+    }
+}
+
+impl Suppose {
+    fn facts(&self, own: &[Label]) -> Facts {
+        let tags = own.iter().chain(&self.tags).cloned().collect();
+        let (state, mode) = (self.state.clone(), self.mode.clone());
+        Facts { tags, state, mode, ..Facts::default() }
+    }
+}
+
+/// What a verdict is that is not as expected.
+fn compared(verdict: &Verdict<'_>, expect: Decision, rules: Option<&[String]>) -> Option<String> {
+    let (decision, account) = match verdict {
+        Verdict::Allow(permit) => (Decision::Allow, permit.account()),
+        Verdict::Review(account) => (Decision::Review, account),
+        Verdict::Deny(account) => (Decision::Deny, account),
+        Verdict::Ask(_) => return Some("an extension has to be asked, and none is here".into()),
+    };
+    if decision != expect {
+        return Some(format!("{decision}, and not {expect}: {}", account.reason()));
+    }
+    let mut spoke = account.rules();
+    let mut wanted = rules?.to_vec();
+    spoke.sort();
+    wanted.sort();
+    if spoke == wanted {
+        return None;
+    }
+    let told = |names: &[String]| match names {
+        [] => "nobody".to_owned(),
+        names => names.join(", "),
+    };
+    Some(format!("{} spoke, and not {}", told(&spoke), told(&wanted)))
+}
+
+/// Where a text stands in another.
+fn place_of(text: &str, what: &str) -> Option<At> {
+    let lines = text.lines().zip(1..);
+    let mut found = lines.filter_map(|(line, number)| Some((line.find(what)?, line, number)));
+    let (before, line, number) = found.next()?;
+    let column = line.get(..before).unwrap_or_default().chars().count() + 1;
+    Some(At { line: number, column })
+}
+
+#[cfg(test)]
+mod tests;

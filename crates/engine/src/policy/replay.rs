@@ -1,0 +1,229 @@
+//! Recorded decisions, asked of rules again: which of them others would change, and which rules would
+//! allow what was refused.
+
+use std::collections::{BTreeMap, HashSet};
+
+use hotcell_policy::{Facts, Snapshot, Verdict, Wanted, judge};
+use hotcell_record::{Event, Filter, Kind, Record};
+use hotcell_request::{Arguments, Call, Request, Value, VersionReq};
+use hotcell_review as review;
+use hotcell_types::{CallId, Caller, Decision, Name, Status};
+
+use crate::artifacts::not_read;
+use crate::engine::Engine;
+use crate::replay::has_placeholder;
+use crate::reply::Problem;
+use crate::rulebook::{Look, newest};
+
+/// So many of the last decisions are asked again.
+pub const DECISIONS_MOST: usize = 100;
+/// So many refusals, and so many answers, are learned from.
+const LEARNED_MOST: usize = 1000;
+
+/// What other rules would change.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// How many decisions were asked again.
+    pub asked: usize,
+    pub changed: Vec<Changed>,
+    /// Why others could not be, and how many.
+    pub left_out: BTreeMap<String, usize>,
+}
+
+/// One decision that would be another.
+#[derive(Debug)]
+pub struct Changed {
+    pub call: CallId,
+    /// Nanoseconds since 1970.
+    pub time: i64,
+    pub subject: Name,
+    /// `name@version`.
+    pub tool: String,
+    pub paths: Vec<String>,
+    pub was: Decision,
+    pub is: Decision,
+    pub reason: String,
+}
+
+impl Changed {
+    /// Whether something that is done now would be refused.
+    pub fn is_breaking(&self) -> bool {
+        (self.was, self.is) == (Decision::Allow, Decision::Deny)
+    }
+}
+
+impl Compared {
+    pub fn breaking(&self) -> usize {
+        self.changed.iter().filter(|changed| changed.is_breaking()).count()
+    }
+}
+
+/// Rules that would allow what was refused.
+#[derive(Debug)]
+pub struct Learned {
+    pub rules: String,
+    /// From so many calls.
+    pub calls: usize,
+    pub left_out: BTreeMap<String, usize>,
+}
+
+impl Engine {
+    pub(super) fn compare_rules(
+        &self,
+        caller: &Caller,
+        new: &Snapshot,
+    ) -> Result<Compared, Problem> {
+        let record = self.recording()?;
+        let old = match newest(record)? {
+            None => Some(Snapshot::built_in()),
+            // One that cannot be read any more decided what was recorded.
+            Some(version) => self.compiled(&version.rules).ok().map(|loaded| loaded.snapshot),
+        };
+        let mut compared = Compared::default();
+        for event in decisions(record, caller)? {
+            match self.compared(record, &event, old.as_ref(), new) {
+                Ok(changed) => {
+                    compared.asked += 1;
+                    compared.changed.extend(changed);
+                }
+                Err(why) => *compared.left_out.entry(why).or_default() += 1,
+            }
+        }
+        Ok(compared)
+    }
+
+    fn compared(
+        &self,
+        record: &Record,
+        event: &Event,
+        old: Option<&Snapshot>,
+        new: &Snapshot,
+    ) -> Result<Option<Changed>, String> {
+        let call = self.rebuilt(record, event)?;
+        let (is, reason) = decided(new, &call, event)?;
+        let was = match old {
+            Some(old) => decided(old, &call, event)?.0,
+            None => event.decision.ok_or("no decision was recorded")?,
+        };
+        if was == is {
+            return Ok(None);
+        }
+        Ok(Some(Changed {
+            call: call.id(),
+            time: event.time,
+            subject: event.caller.subject.clone(),
+            tool: call.tool().label().to_owned(),
+            paths: call.paths().into_iter().map(str::to_owned).collect(),
+            was,
+            is,
+            reason,
+        }))
+    }
+
+    pub(super) fn learn(&self, caller: &Caller, since: Option<i64>) -> Result<Learned, Problem> {
+        let record = self.recording()?;
+        let last = |kind| {
+            let filter = Filter { since, ..last(caller, kind, LEARNED_MOST) };
+            record.events(&filter).map_err(|error| not_read(&error.into()))
+        };
+        // No rule can allow what another denies.
+        let denied = last(Kind::Denied)?.into_iter().filter(|event| event.rules.is_empty());
+        let is_approved =
+            |event: &Event| event.decision == Some(Decision::Allow) && event.status.is_none();
+        let approved = last(Kind::Review)?.into_iter().filter(is_approved);
+        let mut calls = HashSet::new();
+        let (mut wanted, mut left_out) = (Vec::new(), BTreeMap::new());
+        for event in denied.chain(approved).filter(|event| calls.insert(event.call)) {
+            match self.rebuilt(record, &event) {
+                Ok(call) if call.operation().bare() == hotcell_tools::policy::NAME => {}
+                Ok(call) => wanted.push(Wanted::from(&call)),
+                Err(why) => *left_out.entry(why).or_default() += 1,
+            }
+        }
+        Ok(Learned { rules: hotcell_policy::learn(&wanted), calls: wanted.len(), left_out })
+    }
+
+    /// The call that an event tells of.
+    fn rebuilt(&self, record: &Record, event: &Event) -> Result<Call, String> {
+        let arguments = arguments_of(record, event)?;
+        if has_placeholder(&arguments) {
+            return Err("something secret was among the arguments, and not recorded".into());
+        }
+        let tool = event.tool.as_deref().and_then(|tool| tool.rsplit_once('@'));
+        let tool =
+            tool.and_then(|(name, version)| Some((name.parse().ok()?, version.parse().ok()?)));
+        let ((name, version), id) =
+            tool.zip(event.call).ok_or("the event does not name a call of a tool")?;
+        let mut request = Request::new(name, Arguments::Value(arguments));
+        request.version = Some(VersionReq::exactly(version));
+        Call::new(request, event.caller.clone(), id, &self.registry)
+            .map_err(|_| "the tool takes other arguments now, or is gone".into())
+    }
+}
+
+/// The last decisions, each call once, in their order.
+fn decisions(record: &Record, caller: &Caller) -> Result<Vec<Event>, Problem> {
+    let mut all = Vec::new();
+    for kind in [Kind::Intent, Kind::Called, Kind::Denied, Kind::Review] {
+        let events = record.events(&last(caller, kind, DECISIONS_MOST));
+        all.extend(events.map_err(|error| not_read(&error.into()))?);
+    }
+    // What became of something that waits is not another decision.
+    all.retain(|event| event.kind != Kind::Review || event.status == Some(Status::Review));
+    all.sort_by_key(|event| event.seq);
+    let mut calls = HashSet::new();
+    all.retain(|event| calls.insert(event.call));
+    let more = all.len().saturating_sub(DECISIONS_MOST);
+    Ok(all.split_off(more))
+}
+
+fn last(caller: &Caller, kind: Kind, limit: usize) -> Filter {
+    Filter { kind: Some(kind), limit, last: true, ..Filter::of(caller.tenant.clone()) }
+}
+
+/// Those that were recorded, or, of what waits, those that people are shown.
+fn arguments_of(record: &Record, event: &Event) -> Result<Value, String> {
+    let whole = |bytes: Option<Vec<u8>>, length: u64| {
+        let bytes = bytes.ok_or("the arguments were removed to make room")?;
+        if bytes.len() as u64 != length {
+            return Err("the arguments were too large to be kept");
+        }
+        serde_json::from_slice(&bytes).map_err(|_| "the arguments cannot be read")
+    };
+    let unread = |error: &dyn std::error::Error| format!("the record cannot be read: {error}");
+    if let Some(input) = &event.input {
+        let bytes = record.input(event).map_err(|error| unread(&error))?;
+        return Ok(whole(bytes, input.length)?);
+    }
+    let output = event.output.as_ref().ok_or("no arguments were recorded")?;
+    let bytes = record.output(event).map_err(|error| unread(&error))?;
+    let document: Value = whole(bytes, output.length)?;
+    let item = document.get("item").and_then(Value::as_str).and_then(|item| item.parse().ok());
+    let item = item.ok_or("no arguments were recorded")?;
+    let tenant = &event.caller.tenant;
+    let item = record.look(|conn| review::get(conn, tenant, item).map_err(Look::from));
+    let item = item.map_err(|error| unread(&error))?;
+    let item = item.ok_or("the arguments were removed to make room")?;
+    serde_json::from_str(&item.shown).map_err(|_| "the arguments cannot be read".into())
+}
+
+/// What rules say of a call as it was made, without a token or an approval.
+fn decided(
+    policy: &Snapshot,
+    call: &Call,
+    event: &Event,
+) -> Result<(Decision, String), &'static str> {
+    let facts = Facts {
+        now: event.time,
+        mode: event.mode.clone(),
+        state: event.state.clone(),
+        tags: policy.tags_of(&call.caller().subject).to_vec(),
+        ..Facts::default()
+    };
+    match judge(policy, call, &facts) {
+        Verdict::Allow(permit) => Ok((Decision::Allow, permit.account().reason())),
+        Verdict::Review(account) => Ok((Decision::Review, account.reason())),
+        Verdict::Deny(account) => Ok((Decision::Deny, account.reason())),
+        Verdict::Ask(_) => Err("an extension has to be asked"),
+    }
+}
