@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use hotcell_engine::artifacts::{Checked, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Fault, Filter, From, Standing, Verdict};
+use hotcell_record::{Event, Fault, Filter, From, Kind, Standing, Verdict};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
@@ -83,13 +83,16 @@ fn log(args: LogArgs) -> Result<u8, Problem> {
 
 pub(crate) fn event_line(event: &Event) -> String {
     let or_dash = |text: Option<String>| text.map_or("-".to_owned(), |text| harmless(&text));
+    // Who agreed, and to what, is nowhere else in it.
+    let told = event.reason.as_ref().filter(|_| event.kind == Kind::Review);
+    let told = told.map(|reason| format!("  {}", harmless(reason))).unwrap_or_default();
     format!(
-        "{:>6}  {}  {:<9} {:<8} {:<22} {:<7} {}\n",
+        "{:>6}  {}  {:<9} {:<8} {:<22} {:<7} {}{told}\n",
         event.seq,
         home::moment(event.time),
         event.kind.name(),
         or_dash(event.decision.map(|decision| decision.name().to_owned())),
-        or_dash(event.tool.clone()),
+        or_dash(event.tool.clone().or_else(|| event.operation.clone())),
         or_dash(event.status.map(|status| status.name().to_owned())),
         or_dash(event.call.map(|call| call.to_string())),
     )
@@ -104,6 +107,7 @@ pub(crate) fn event_document(event: &Event) -> serde_json::Value {
         "seq": event.seq, "time_ns": event.time, "kind": event.kind.name(),
         "call": event.call, "parent": event.parent, "operation": event.operation, "tool": event.tool,
         "caller": event.caller, "decision": event.decision, "rules": event.rules,
+        "bearer": event.bearer,
         "reason": event.reason, "status": event.status, "duration_ns": event.duration_ns,
         "sandbox": event.sandbox, "hash": event.hash.to_string(),
     })
@@ -146,13 +150,13 @@ fn also_artifacts(database: &Path, verdict: &mut Verdict) -> Option<Checked> {
             return None;
         }
     };
-    let Checked { artifacts, contents, faults, .. } = checked;
+    let Checked { artifacts, contents, tokens, faults, .. } = checked;
     verdict.checked.push(format!(
-        "{artifacts} artifacts and {contents} contents against what the chain says of them"
+        "{artifacts} artifacts, {contents} contents and {tokens} tokens against what the chain says of them"
     ));
     if let Some(why) = checked.told.first().cloned() {
         verdict.standing = Standing::Broken;
-        let what = format!("artifacts ({faults} faults)");
+        let what = format!("artifacts and tokens ({faults} faults)");
         verdict.fault.get_or_insert(Fault { seq: None, what, why });
     }
     Some(checked)

@@ -11,8 +11,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use hotcell_engine::run::LimitWords;
+use hotcell_engine::{Globs, SnapshotBounds};
 use hotcell_sandbox::{Settings, cause};
-use hotcell_types::{Bytes, Level, Network, Template};
+use hotcell_types::{Bytes, Level, Network, SomeLimits, Template};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
@@ -30,9 +32,13 @@ const MIN_LEVEL: &str = "HOTCELL_MIN_LEVEL";
 const TEMPLATE: &str = "HOTCELL_TEMPLATE";
 
 const RULES: &str = "Settings:
-  min_level  the lowest level that is accepted: full, user, no-cgroup, no-proc, landlock-only
-  template   what `hotcell run` starts from when --template is not given
-  quota      the most that the home may have on the disk, such as 2GiB: `hotcell gc` keeps to it
+  min_level    the lowest level that is accepted: full, user, no-cgroup, no-proc, landlock-only
+  template     what `hotcell run` starts from when --template is not given
+  quota        the most that the home may have on the disk, such as 2GiB: `hotcell gc` keeps to it
+  [ceiling]    the most that any call may ask for, as texts: memory, cpu, pids, timeout, cpu_time,
+               disk, files, open_files, output
+  [workspace]  copies that runs work on: files and bytes are the most of one [100000, 1GiB], except
+               is a list of patterns, as in gitignore, of what is left out
 
 Places:
   /etc/hotcell/config.toml    the operator's
@@ -43,7 +49,12 @@ Places:
 min_level is what the operator's file says, otherwise what the user's says, otherwise `user`. The
 other places can only raise it; a lower value there is an error. No option sets it. For template the
 last place in this list wins, except that a project cannot name one that allows more. quota is what
-the user's file says, otherwise what the operator's says, otherwise 10GiB.";
+the user's file says, otherwise what the operator's says, otherwise 10GiB.
+
+Of each ceiling the lowest that any file says holds. A call that asks for more is refused; limits that
+nobody asked for, those of templates and tools, are lowered to it. Of files and bytes of a copy of the
+workspace the lowest holds as well, and what either file leaves out is left out; a project has no say
+in that. A copy comes on top of the ceilings.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -68,6 +79,10 @@ pub(crate) struct Config {
     min_level: Setting<Level>,
     template: Setting<Template>,
     quota: Setting<Bytes>,
+    /// By file; the lowest of each limit holds.
+    ceilings: Vec<Setting<SomeLimits>>,
+    copies: SnapshotBounds,
+    copies_said: Vec<Setting<Copies>>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,17 +114,44 @@ impl Config {
         self.quota.value
     }
 
+    /// The most that a call may ask for.
+    pub(crate) fn ceiling(&self) -> SomeLimits {
+        let each = self.ceilings.iter().map(|said| said.value);
+        each.fold(SomeLimits::default(), SomeLimits::and)
+    }
+
+    /// How much of a workspace a run can have a copy of.
+    pub(crate) fn copies(&self) -> SnapshotBounds {
+        self.copies.clone()
+    }
+
     fn show(&self) -> String {
         let line = |name: &str, value: &str, source: &str| {
             format!("{name}: {} ({})\n", print::harmless(value), print::harmless(source))
         };
-        [
+        let mut text = [
             line("min_level", self.min_level.value.name(), &self.min_level.source),
             line("template", self.template.value.name, &self.template.source),
             line("quota", &self.quota.value.to_string(), &self.quota.source),
             line("home", &self.home.value.display().to_string(), &self.home.source),
         ]
-        .concat()
+        .concat();
+        for (limit, most) in self.ceiling().said() {
+            let says_so = |said: &&Setting<SomeLimits>| {
+                said.value.said().any(|one| one == (limit, most.clone()))
+            };
+            let source = self.ceilings.iter().find(says_so).map_or("", |said| &said.source);
+            text.push_str(&line(&format!("ceiling.{limit}"), &most, source));
+        }
+        for Setting { value: Copies { files, bytes, except }, source } in &self.copies_said {
+            let files = files.map(|files| ("files", files.to_string()));
+            let bytes = bytes.map(|bytes| ("bytes", bytes.to_string()));
+            let except = (!except.is_empty()).then(|| ("except", except.join(" ")));
+            for (name, value) in [files, bytes, except].into_iter().flatten() {
+                text.push_str(&line(&format!("workspace.{name}"), &value, source));
+            }
+        }
+        text
     }
 }
 
@@ -120,6 +162,25 @@ struct Content {
     min_level: Option<String>,
     template: Option<String>,
     quota: Option<String>,
+    #[serde(default)]
+    ceiling: LimitWords,
+    workspace: Option<CopyWords>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CopyWords {
+    files: Option<u32>,
+    bytes: Option<String>,
+    except: Vec<String>,
+}
+
+/// What one file says of copies of a workspace.
+#[derive(Debug, Clone)]
+struct Copies {
+    files: Option<u32>,
+    bytes: Option<Bytes>,
+    except: Vec<String>,
 }
 
 /// Where settings come from; a value, so that the rules can be tested without the machine's own.
@@ -157,8 +218,15 @@ impl Places {
         let environment = Source {
             min_level: variable(MIN_LEVEL, self.min_level)?,
             template: variable(TEMPLATE, self.template)?,
-            quota: None,
+            ..Source::default()
         };
+        if let Some(Setting { source, .. }) = project.copies {
+            return Err(Problem::invalid(format!("{source} cannot say anything of [workspace]"))
+                .why("a copy takes memory of the machine, which is not the project's")
+                .fix("remove it, and set it in the user's config.toml"));
+        }
+        let copies_said: Vec<_> = [operator.copies, user.copies].into_iter().flatten().collect();
+        let ceilings = [operator.ceiling, user.ceiling, project.ceiling];
         let levels = [operator.min_level, user.min_level, project.min_level, environment.min_level];
         let templates = [operator.template, user.template, project.template, environment.template];
         Ok(Config {
@@ -166,6 +234,9 @@ impl Places {
             min_level: min_level(levels)?,
             template: template(templates)?,
             quota: quota(operator.quota, user.quota, project.quota)?,
+            ceilings: ceilings.into_iter().flatten().collect(),
+            copies: copies(&copies_said)?,
+            copies_said,
         })
     }
 
@@ -210,6 +281,8 @@ struct Source {
     min_level: Said,
     template: Said,
     quota: Said,
+    ceiling: Option<Setting<SomeLimits>>,
+    copies: Option<Setting<Copies>>,
 }
 
 impl Source {
@@ -225,15 +298,26 @@ impl Source {
         let content: Content = toml::from_str(&text).map_err(|e| {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
-            Problem::invalid(format!("`{shown}` is wrong in line {line}"))
-                .why(e.message())
-                .fix("the settings are min_level, template and quota")
+            Problem::invalid(format!("`{shown}` is wrong in line {line}")).why(e.message()).fix(
+                "the settings are min_level, template, quota and the tables ceiling and workspace",
+            )
         })?;
+        let ceiling = content.ceiling.read().map_err(|error| {
+            Problem::invalid(format!("`{shown}` has a wrong ceiling")).why(error.why)
+        })?;
+        let copies = content.workspace.map(|CopyWords { files, bytes, except }| {
+            let bytes = bytes.map(|text| parse((text, shown.to_string()))).transpose()?;
+            let bytes = bytes.map(|setting| setting.value);
+            let value = Copies { files, bytes, except };
+            Ok::<_, Problem>(Setting { value, source: shown.to_string() })
+        });
         let at = |value: Option<String>| value.map(|v| (v, shown.to_string()));
         Ok(Source {
             min_level: at(content.min_level),
             template: at(content.template),
             quota: at(content.quota),
+            ceiling: Some(Setting { value: ceiling, source: shown.to_string() }),
+            copies: copies.transpose()?,
         })
     }
 }
@@ -342,6 +426,24 @@ fn quota(operator: Said, user: Said, project: Said) -> Result<Setting<Bytes>, Pr
             .fix("remove it, and set it in the user's config.toml"));
     }
     user.or(operator).map_or_else(|| Ok(by_default(DEFAULT_QUOTA)), parse)
+}
+
+/// The lowest of each bound, and what any of them leaves out.
+fn copies(said: &[Setting<Copies>]) -> Result<SnapshotBounds, Problem> {
+    let usual = SnapshotBounds::default();
+    let said = || said.iter().map(|said| &said.value);
+    let except: Vec<&String> = said().flat_map(|said| &said.except).collect();
+    let except = Globs::new(except).map_err(|error| {
+        Problem::invalid("`except` of [workspace] cannot be used").why(error.to_string())
+    })?;
+    let entries = said().filter_map(|said| said.files).min();
+    let bytes = said().filter_map(|said| said.bytes).min();
+    Ok(SnapshotBounds {
+        entries: entries.map_or(usual.entries, |most| most as usize),
+        bytes: bytes.map_or(usual.bytes, Bytes::get),
+        except,
+        ..usual
+    })
 }
 
 /// Whether `wish` allows anything that `decided` does not.
@@ -476,6 +578,48 @@ mod tests {
             let error = fixture.error();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn of_each_ceiling_the_lowest_holds_whoever_says_it() {
+        let fixture = Fixture::new();
+        assert_eq!(fixture.read().unwrap().ceiling(), SomeLimits::default());
+        fixture.file("operator", "[ceiling]\nmemory = \"1GiB\"\npids = \"50\"\n");
+        fixture.file("user", "[ceiling]\nmemory = \"2GiB\"\ntimeout = \"1h\"\n");
+        fixture.file("project", "[ceiling]\npids = \"40\"\n");
+        let config = fixture.read().unwrap();
+        let said: Vec<_> = config.ceiling().said().collect();
+        let expected = [("memory", "1GiB"), ("pids", "40"), ("timeout", "1h")];
+        assert_eq!(said, expected.map(|(limit, most)| (limit, most.to_owned())));
+        let shown = config.show().replace(fixture.dir.path().to_str().unwrap(), "");
+        assert!(shown.contains("\nceiling.memory: 1GiB (/etc/config.toml)\n"), "{shown}");
+        for (text, expected) in [
+            ("[ceiling]\nmemroy = \"1GiB\"", "unknown field `memroy`"),
+            ("[ceiling]\nmemory = \"0\"", "`0` is zero"),
+        ] {
+            fixture.file("user", text);
+            assert!(fixture.error().contains(expected), "{}", fixture.error());
+        }
+    }
+
+    #[test]
+    fn copies_have_the_lowest_bounds_and_no_project_has_a_say() {
+        let fixture = Fixture::new();
+        let usual = SnapshotBounds::default();
+        let bounds = |fixture: &Fixture| fixture.read().unwrap().copies();
+        assert_eq!(bounds(&fixture).entries, usual.entries);
+        fixture.file("operator", "[workspace]\nfiles = 300000\nexcept = [\"target/\"]\n");
+        fixture.file("user", "[workspace]\nfiles = 400000\nbytes = \"3GiB\"\nexcept = [\"*.o\"]\n");
+        let copies = bounds(&fixture);
+        assert_eq!((copies.entries, copies.bytes), (300_000, 3 << 30));
+        assert!(!copies.except.is_empty());
+        let shown = fixture.read().unwrap().show();
+        assert!(
+            shown.contains("workspace.files: 300000 (") && shown.contains("except: *.o ("),
+            "{shown}"
+        );
+        fixture.file("project", "[workspace]\nfiles = 5\n");
+        assert!(fixture.error().contains("cannot say anything of [workspace]"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hotcell_engine::{Amount, Collected, Engine, Gc, Keep};
+use hotcell_record::Compacted;
 use hotcell_types::{Bytes, Span};
 use serde_json::json;
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
 
 /// Days, or what a time is otherwise written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Age(Duration);
+pub(crate) struct Age(pub(crate) Duration);
 
 impl FromStr for Age {
     type Err = String;
@@ -63,28 +64,61 @@ fn collect(args: Args) -> Result<u8, Problem> {
     let gc = if args.dry_run { Gc::OnlyTell } else { Gc::Remove };
     let keep = Keep { age: args.keep.map(|age| age.0), quota };
     let collected = engine.gc(&home::caller(), keep, gc)?;
-    let Collected { contents, payloads, used } = collected;
+    let Collected { contents, payloads, used, compacted } = collected;
     let text = if args.json {
         let amount = |amount: Amount| json!({ "count": amount.count, "bytes": amount.bytes });
         let document = json!({
             "version": 1, "dry_run": args.dry_run, "artifact_contents": amount(contents),
             "payloads": amount(payloads), "used_bytes": used, "quota_bytes": quota,
+            "record": compacted.map(document),
         });
         format!("{document}\n")
     } else {
         let verb = if args.dry_run { "would be removed" } else { "removed" };
         format!(
             "{verb}: {} contents of artifacts ({}), {} arguments and results ({})\n\
-             used before: {} of {}\n",
+             used before: {} of {}\n{}",
             contents.count,
             size(contents.bytes),
             payloads.count,
             size(payloads.bytes),
             size(used),
             size(quota),
+            compacted.map(words).unwrap_or_default(),
         )
     };
     Ok(home::close(engine, print::data(&text)))
+}
+
+/// What became of the record's own file.
+fn words(compacted: Compacted) -> String {
+    match compacted {
+        Compacted::NotWorth => String::new(),
+        Compacted::Smaller { before, after } => {
+            format!("the record: {} before, {} now\n", size(before), size(after))
+        }
+        Compacted::InUse => {
+            "the record: it has room inside that was not given back, since others use the \
+                             home; `hotcell gc` when nobody does\n"
+                .into()
+        }
+        Compacted::TooMuch => {
+            "the record: it has room inside that was not given back, since there is too \
+                               much to write anew; it is used for what comes next\n"
+                .into()
+        }
+    }
+}
+
+fn document(compacted: Compacted) -> serde_json::Value {
+    match compacted {
+        Compacted::NotWorth => json!({ "compacted": false, "why": "not_worth" }),
+        Compacted::InUse => json!({ "compacted": false, "why": "in_use" }),
+        Compacted::TooMuch => json!({ "compacted": false, "why": "too_much" }),
+        Compacted::Smaller { before, after } => {
+            json!({ "compacted": true, "bytes_before": before, "bytes": after })
+        }
+    }
 }
 
 /// At the end of a run, once a day at most.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotcell_engine::{Answer, Ask, Engine, OpenError, Options};
+use hotcell_engine::{Answer, Ask, Early, Engine, OpenError, Options};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
 use hotcell_types::{CallId, Caller, Door, Name, Utc};
@@ -16,6 +16,11 @@ pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
     Engine::open(options(&Config::load()?, workspace)).map_err(unusable)
 }
 
+/// The same for one call that is about to come.
+pub(crate) fn engine_soon(options: Options, early: Early) -> Result<Engine, Problem> {
+    Engine::soon(options, early).map_err(unusable)
+}
+
 /// The same, except that the record is opened with the first call.
 pub(crate) fn engine(options: Options) -> Result<Engine, Problem> {
     Engine::new(options).map_err(unusable)
@@ -23,7 +28,8 @@ pub(crate) fn engine(options: Options) -> Result<Engine, Problem> {
 
 pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
     let Settings { minimum, home } = config.settings();
-    Options { minimum, workspace, ..Options::at(home) }
+    let (quota, ceiling, copies) = (config.quota(), config.ceiling(), config.copies());
+    Options { quota, minimum, workspace, ceiling, copies, ..Options::at(home) }
 }
 
 fn unusable(error: OpenError) -> Problem {
@@ -36,8 +42,13 @@ fn unusable(error: OpenError) -> Problem {
 
 /// The same, to look at what there is: nothing is made.
 pub(crate) fn look() -> Result<Engine, Problem> {
+    look_with(None)
+}
+
+/// The same, with the directory that calls are about.
+pub(crate) fn look_with(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
     database()?;
-    open(None)
+    open(workspace)
 }
 
 /// Asks the engine of a home in which something is recorded.

@@ -43,6 +43,11 @@ fn logs(args: Args) -> Result<u8, Problem> {
         written.is_ok()
     };
     let shown = engine.logs(&home::caller(), call, until, &mut each)?;
+    if !args.json {
+        for reason in shown.reviews().filter_map(|event| event.reason.as_ref()) {
+            print::to_people(&format!("hotcell: {}\n", print::harmless(reason)));
+        }
+    }
     if written.is_ok() && args.follow && !args.json && shown.status() == Some(Status::Unknown) {
         print::to_people("hotcell: whoever ran it ended before it did\n");
     }

@@ -1,6 +1,9 @@
 //! The binary `hotcell`: one file per command, the numbered exits in `exit`, the one error format in
 //! `problem`. A command returns the number to exit with; nothing here exits on its own.
 
+mod approvals;
+mod approve;
+mod approver;
 mod artifact;
 mod audit;
 mod backup;
@@ -10,14 +13,19 @@ mod doctor;
 mod exit;
 mod gc;
 mod home;
+mod init;
+mod key;
 mod logs;
+mod policy;
 mod print;
 mod problem;
 mod replay;
 mod run;
 mod runs;
 mod template;
+mod token;
 mod tool;
+mod wait;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,6 +33,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+use hotcell_engine::Early;
 use hotcell_sandbox::lang;
 use problem::Problem;
 
@@ -49,6 +58,10 @@ enum Command {
     /// Tools: what can be called, and calling it
     #[command(subcommand)]
     Tool(tool::Command),
+    /// The policy: what is allowed, why, and changing it
+    #[command(subcommand)]
+    Policy(policy::Command),
+    Init(init::Args),
     /// The record: what happened, and whether that is still what is there
     #[command(subcommand)]
     Audit(audit::Command),
@@ -58,9 +71,18 @@ enum Command {
     Gc(gc::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    Approvals(approvals::Args),
+    Approve(approve::ApproveArgs),
+    Reject(approve::RejectArgs),
+    /// The key that answers what waits
+    #[command(subcommand)]
+    Approver(approver::Command),
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
+    /// Tokens: what the policy allows, remembered for a while and for so many calls
+    #[command(subcommand)]
+    Token(token::Command),
     /// Named limits, network and seccomp profile
     #[command(subcommand)]
     Template(template::Command),
@@ -70,10 +92,44 @@ enum Command {
     Completions(completions::Args),
 }
 
+/// The same with one command only: making all of them takes longer than reading the words.
+#[derive(Debug, Parser)]
+#[command(name = "hotcell", version, max_term_width = 100, disable_help_subcommand = true)]
+struct OnlyRun {
+    #[command(subcommand)]
+    command: RunCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(Box<run::Args>),
+}
+
+fn parse(words: &[OsString]) -> Result<Command, clap::Error> {
+    if !is_run(words) {
+        return Cli::try_parse_from(words).map(|cli| cli.command);
+    }
+    OnlyRun::try_parse_from(words).map(|cli| match cli.command {
+        RunCommand::Run(args) => Command::Run(args),
+    })
+}
+
+fn is_run(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|word| word == "run")
+}
+
+/// Or the program is given these words, which does no harm either.
+fn asks_for_help(words: &[OsString]) -> bool {
+    words.iter().any(|word| word == "--help" || word == "-h")
+}
+
 fn main() -> ExitCode {
+    raise_open_files();
     let words: Vec<OsString> = std::env::args_os().collect();
-    let code = match Cli::try_parse_from(&words) {
-        Ok(cli) => dispatch(cli.command, &words),
+    // What is most probably needed comes up while it is found out what for.
+    let early = (is_run(&words) && !asks_for_help(&words)).then(Early::begin);
+    let code = match parse(&words) {
+        Ok(command) => dispatch(command, &words, early),
         Err(error) => not_parsed(&error, &words),
     };
     ExitCode::from(code)
@@ -88,12 +144,13 @@ fn raise_open_files() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
-fn dispatch(command: Command, words: &[OsString]) -> u8 {
-    raise_open_files();
+fn dispatch(command: Command, words: &[OsString], early: Option<Early>) -> u8 {
     match command {
-        Command::Run(args) => run::main(*args, words),
+        Command::Run(args) => run::main(*args, words, early.unwrap_or_else(Early::begin)),
         Command::Doctor(args) => doctor::main(args),
         Command::Tool(command) => tool::main(command),
+        Command::Policy(command) => policy::main(command),
+        Command::Init(args) => init::main(args),
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),
@@ -101,7 +158,12 @@ fn dispatch(command: Command, words: &[OsString]) -> u8 {
         Command::Gc(args) => gc::main(args),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
+        Command::Approvals(args) => approvals::main(args),
+        Command::Approve(args) => approve::approve(args),
+        Command::Reject(args) => approve::reject(args),
+        Command::Approver(command) => approver::main(command),
         Command::Artifact(command) => artifact::main(command),
+        Command::Token(command) => token::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
         Command::Completions(args) => completions::main(args, &mut Cli::command()),
@@ -171,5 +233,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        OnlyRun::command().debug_assert();
+    }
+
+    #[test]
+    fn run_alone_is_read_and_explained_as_it_is_among_all_commands() {
+        for line in [
+            "hotcell run",
+            "hotcell run --help",
+            "hotcell run -h",
+            "hotcell run f.py --help",
+            "hotcell run --lang python -c x y",
+            "hotcell run -- ls -l",
+            "hotcell run --mem",
+            "hotcell run --mem lots f.py",
+            "hotcell run --tiemout 1s f.py",
+            "hotcell run -c x",
+            "hotcell run --version",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let told = |parsed: Result<Command, clap::Error>| match parsed {
+                Ok(command) => format!("{command:?}"),
+                Err(error) => format!("{:?} {}", error.kind(), error.render()),
+            };
+            let among_all = Cli::try_parse_from(&words).map(|cli| cli.command);
+            assert_eq!(told(parse(&words)), told(among_all), "{line}");
+        }
     }
 }

@@ -19,6 +19,16 @@ pub(crate) struct Problem {
     exit: u8,
 }
 
+impl Problem {
+    /// In one line, for the record.
+    pub(crate) fn line(&self) -> String {
+        match &self.why {
+            Some(why) => format!("{}: {why}", self.what),
+            None => self.what.clone(),
+        }
+    }
+}
+
 /// Prints a problem and gives the number to exit with.
 pub(crate) fn report(problem: &Problem, json: bool) -> u8 {
     if json {
@@ -44,6 +54,11 @@ impl Problem {
 
     pub(crate) fn not_runnable(what: impl Into<String>) -> Problem {
         Problem::new(exit::NOT_RUNNABLE, what)
+    }
+
+    /// Refused, and not because anything is wrong with it.
+    pub(crate) fn blocked(what: impl Into<String>) -> Problem {
+        Problem::new(exit::BLOCKED, what)
     }
 
     pub(crate) fn error(what: impl Into<String>) -> Problem {
@@ -89,10 +104,13 @@ impl Problem {
     pub(crate) fn text(&self, colour: bool) -> String {
         let label = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
         let mut text = format!("{label} {}\n", harmless(&self.what));
-        for (label, line) in [("why", &self.why), ("fix", &self.fix)] {
-            if let Some(line) = line {
-                text.push_str(&format!("  {label}: {}\n", harmless(line)));
-            }
+        if let Some(why) = &self.why {
+            text.push_str(&format!("  why: {}\n", harmless(why)));
+        }
+        // A rule that would help has several lines; none of them begins where another error could.
+        let fix: Vec<String> = self.fix.iter().flat_map(|fix| fix.lines()).map(harmless).collect();
+        if !fix.is_empty() {
+            text.push_str(&format!("  fix: {}\n", fix.join("\n       ")));
         }
         text
     }

@@ -11,18 +11,19 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hotcell_engine::run::{LimitWords, Run, Word};
-use hotcell_engine::{Answer, Ask, Attached, Attachment, Input, Options};
-use hotcell_request::{Arguments, Request, ToolName};
+use hotcell_engine::{Answer, Ask, Attached, Attachment, Early, Input, Options, Reply};
+use hotcell_request::{Arguments, Request, Token, ToolName};
 use hotcell_sandbox::lang::{self, Language};
 use hotcell_sandbox::{Handle, cause};
-use hotcell_types::{Bytes, CallId, Count, Cpus, Limits, Outcome, Span, Template};
+use hotcell_types::{Bytes, CallId, Count, Cpus, Limits, Outcome, Span, Status, Template};
 
 use crate::config::Config;
 use crate::problem::{self, Problem};
-use crate::{exit, gc, home, print};
+use crate::{exit, gc, home, print, token, tool, wait};
 use inputs::OutputDir;
 use live::{Live, Streams};
 use signals::Signals;
@@ -85,6 +86,13 @@ pub(crate) struct Args {
     /// or empty
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
+
+    /// A file with the token that allows the run; `-` is standard input. There is no option for the
+    /// token itself: whoever lists processes would see it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    asking: wait::AskArgs,
 
     /// Print one JSON document when the run has ended, instead of its output (docs/result.md)
     #[arg(long)]
@@ -176,9 +184,9 @@ fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     }
 }
 
-pub(crate) fn main(args: Args, words: &[OsString]) -> u8 {
+pub(crate) fn main(args: Args, words: &[OsString], early: Early) -> u8 {
     let json = args.json;
-    match prepare(args, words).and_then(|prepared| execute(prepared, json)) {
+    match prepare(args, words).and_then(|prepared| execute(prepared, early, json)) {
         Ok(code) => code,
         Err(problem) => problem::report(&problem, json),
     }
@@ -193,6 +201,7 @@ struct Prepared {
     stdin: Option<Input>,
     output_dir: Option<PathBuf>,
     quota: Bytes,
+    no_wait: bool,
 }
 
 fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
@@ -200,10 +209,12 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let template = args.template.as_ref().unwrap_or_else(|| config.template());
     let given = args.limits.words();
     // The same words, read the same way, as those of the call.
-    let limits = given
-        .over(template.limits)
-        .map_err(|error| Problem::invalid(error.what).why(error.why).fix(error.fix))?;
+    let asked =
+        given.read().map_err(|error| Problem::invalid(error.what).why(error.why).fix(error.fix))?;
+    let limits = asked.over(config.ceiling().cap(template.limits));
     let target = Target::of(&args, is_command(words, args.words.len()))?;
+    let takes_stdin = target.reads_stdin() || args.stdin.as_deref() == Some(Path::new("-"));
+    let token = token(args.token_file.as_deref(), takes_stdin)?;
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
     let (run, script) = target.describe(args.lang, limits.disk)?;
     let files = inputs::open(script, &args.input, limits.disk)?;
@@ -218,9 +229,11 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));
     request.timeout = Some(limits.timeout);
+    request.token = token;
+    request.ask = args.asking.ask;
     let options = home::options(&config, None);
-    let (output_dir, quota) = (args.output_dir, config.quota());
-    Ok(Prepared { options, request, limits, files, stdin, output_dir, quota })
+    let (output_dir, quota, no_wait) = (args.output_dir, config.quota(), args.asking.no_wait);
+    Ok(Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait })
 }
 
 fn run_tool() -> Result<ToolName, Problem> {
@@ -237,6 +250,16 @@ fn json_of(run: &Run) -> Result<serde_json::Value, Problem> {
 fn is_command(words: &[OsString], count: usize) -> bool {
     let before = words.len().checked_sub(count + 1).and_then(|i| words.get(i));
     before.is_some_and(|word| word == "--")
+}
+
+fn token(file: Option<&Path>, is_taken: bool) -> Result<Option<Token>, Problem> {
+    match file {
+        Some(file) if file == "-" && is_taken => Err(Problem::invalid(
+            "standard input cannot be both the token and what the program gets",
+        )
+        .fix("give the token as `--token-file FILE`")),
+        file => file.map(token::read).transpose(),
+    }
 }
 
 fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input>, Problem> {
@@ -260,59 +283,107 @@ fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input
     }
 }
 
-fn execute(prepared: Prepared, json: bool) -> Result<u8, Problem> {
-    let Prepared { options, request, limits, files, stdin, output_dir, quota } = prepared;
+fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> {
+    let Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait } = prepared;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
-    let engine = home::engine(options)?;
     let reins = Reins::default();
     let mut live = reins.live(json)?;
-    let mut cancelling = None;
+    let tidy_up = outputs.as_ref().map(OutputDir::remover);
+    let run = reins.clone();
+    let signals = signals
+        .listen(move || run.cancel(), move || tidy_up.into_iter().for_each(|tidy_up| tidy_up()))
+        .map_err(failed("starting a thread"))?;
+    let engine = home::engine_soon(options, early)?;
+    // After the run, for which the record must be open.
+    let measures = engine.is_to_be_measured();
+    // Should it have to wait, it is handed over again.
+    let again = files.iter().map(Attachment::try_clone).collect::<io::Result<Vec<_>>>();
+    let again =
+        again.and_then(|files| Ok((files, stdin.as_ref().map(Input::try_clone).transpose()?)));
+    let (files_again, stdin_again) = again.map_err(failed("keeping what goes along"))?;
     let attached = Attached {
         files,
         stdin,
         sink: Some(&mut live),
         outputs: outputs.as_ref().map(OutputDir::path),
-        started: Some(Box::new(|run: Handle| {
-            reins.take(run.clone());
-            cancelling = Some(signals.cancel(move || run.cancel()));
-        })),
+        started: Some(Box::new(|run: Handle| reins.take(run))),
+        is_last: !measures,
     };
     let answer = engine.ask(&home::caller(), Ask::Run(Box::new(request), Box::new(attached)));
-    let Answer::Called(reply) = answer else { return Err(Problem::error("the run got no answer")) };
+    let Answer::Called(mut reply) = answer else {
+        return Err(Problem::error("the run got no answer"));
+    };
+    if let Some(item) = reply.review.filter(|_| !no_wait) {
+        wait::announce(&reply);
+        reins.waits();
+        let attached = Attached {
+            files: files_again,
+            stdin: stdin_again,
+            sink: Some(&mut live),
+            outputs: outputs.as_ref().map(OutputDir::path),
+            started: Some(Box::new(|run: Handle| reins.take(run))),
+            is_last: false,
+        };
+        *reply = wait::wait(&engine, item, &reins.interrupt, attached)?;
+    }
     let id = reply.id;
-    let Some(outcome) = reply.run else { return Err(unrun(reply.problems)) };
-    let signals = cancelling.transpose().map_err(failed("starting a thread"))?;
+    let Some(outcome) = reply.run.take() else {
+        let code = match signals.first().filter(|_| reply.status == Status::Review) {
+            Some(signal) => wait::left(&reply, signal, json.then(|| report::not_here(&reply))),
+            None => unrun(&reply, json),
+        };
+        return Ok(home::close(engine, code));
+    };
     let wants_files = outputs.is_some();
     if let Some(outputs) = outputs {
         outputs.keep();
     }
-    let signal = signals.and_then(|signals| signals.first());
-    let code = conclude(id, &outcome, &limits, live, signal, json)?;
+    let code = conclude(id, &outcome, &limits, live, signals.first(), json)?;
     // Who asked for files and gets fewer must be told.
     if wants_files && !json {
         print::to_people(&report::not_taken(&outcome.skipped));
     }
-    gc::warn(&engine, quota);
+    if measures {
+        gc::warn(&engine, quota);
+    }
     Ok(home::close(engine, code))
 }
 
-/// Why nothing was run.
-fn unrun(problems: Vec<hotcell_engine::Problem>) -> Problem {
-    match problems.into_iter().next() {
-        Some(problem) => problem.into(),
-        None => Problem::error("nothing was run, and nobody says why"),
+/// Why nothing was run, or not here.
+fn unrun(reply: &Reply, json: bool) -> u8 {
+    if reply.status == Status::Review || reply.value.is_some() {
+        let code = tool::exit_of(reply.status);
+        let document = || print::data_and(&report::not_here(reply), code);
+        return if json { document() } else { tool::tell(reply, json) };
+    }
+    match reply.problems.first() {
+        Some(problem) => problem::report(&problem.clone().into(), json),
+        None => problem::report(&Problem::error("nothing was run, and nobody says why"), json),
     }
 }
 
 /// The run, for those who were there before it.
 #[derive(Clone, Default)]
-struct Reins(Arc<OnceLock<Handle>>);
+struct Reins {
+    run: Arc<OnceLock<Handle>>,
+    /// Nobody has agreed to it yet.
+    waits: Arc<AtomicBool>,
+    interrupt: Arc<AtomicBool>,
+}
 
 impl Reins {
     fn take(&self, run: Handle) {
         // There is one run.
-        self.0.set(run).ok();
+        self.run.set(run).ok();
+        // Whoever gave up waiting just now may not have seen it.
+        if self.interrupt.load(Ordering::SeqCst) {
+            self.cancel();
+        }
+    }
+
+    fn waits(&self) {
+        self.waits.store(true, Ordering::SeqCst);
     }
 
     fn live(&self, json: bool) -> Result<Live, Problem> {
@@ -320,12 +391,22 @@ impl Reins {
             return Ok(Live::Silent);
         }
         let streams = Streams::own().map_err(failed("taking stdout and stderr"))?;
-        let run = Arc::clone(&self.0);
+        let run = self.clone();
         Ok(Live::new(streams, move || {
-            if let Some(run) = run.get() {
-                run.cancel();
-            }
+            run.cancel();
         }))
+    }
+
+    /// Whether there is something that ends by it.
+    fn cancel(&self) -> bool {
+        let waits = self.waits.load(Ordering::SeqCst);
+        if waits {
+            self.interrupt.store(true, Ordering::SeqCst);
+        }
+        if let Some(run) = self.run.get() {
+            run.cancel();
+        }
+        waits || self.run.get().is_some()
     }
 }
 

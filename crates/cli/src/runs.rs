@@ -148,6 +148,9 @@ fn page(shown: &Shown) -> String {
     page.maybe("decision", begin.decision.map(|decision| decision.name()));
     page.maybe("rules", Some(begin.rules.join(", ")).filter(|rules| !rules.is_empty()));
     page.maybe("reason", begin.reason.as_ref().filter(|reason| !reason.is_empty()));
+    for event in shown.reviews() {
+        page.maybe("review", event.reason.as_ref());
+    }
     page.line("status", shown.status().map_or("running", |status| status.name()));
     if let Some(end) = end.as_ref().filter(|end| end.seq != begin.seq) {
         page.maybe("why", end.reason.as_ref());

@@ -9,7 +9,7 @@ use hotcell_types::Status;
 
 use crate::config::Config;
 use crate::problem::{self, Problem};
-use crate::{exit, home, print};
+use crate::{exit, home, print, token, wait};
 
 /// Most bytes of arguments.
 const MAX_ARGUMENTS: u64 = 16 * 1024 * 1024;
@@ -46,6 +46,12 @@ pub(crate) struct CallArgs {
     /// The directory that tools read
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+    /// A file with the token that allows it; `-` is standard input. There is no option for the token itself:
+    /// whoever lists processes would see it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    asking: wait::AskArgs,
     /// Print the whole reply as one JSON document
     #[arg(long)]
     json: bool,
@@ -107,16 +113,30 @@ fn show(name: &ToolName) -> Result<u8, Problem> {
 }
 
 fn call(args: CallArgs) -> Result<u8, Problem> {
+    let own_stdin = |file: &PathBuf| file == "-";
+    if args.arguments == "-" && args.token_file.as_ref().is_some_and(own_stdin) {
+        return Err(Problem::invalid("standard input cannot be both the arguments and the token")
+            .fix("give one of them in another way"));
+    }
+    let token = args.token_file.as_deref().map(token::read).transpose()?;
     let arguments = match args.arguments.as_str() {
         "-" => read_arguments()?,
         text => text.as_bytes().to_vec(),
     };
     let engine = home::engine(home::options(&Config::load()?, args.workspace))?;
-    let request = Request::new(args.name, Arguments::Bytes(arguments));
+    let mut request = Request::new(args.name, Arguments::Bytes(arguments));
+    request.token = token;
+    request.ask = args.asking.ask;
     let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
         return Err(Problem::error("the call got no answer"));
     };
-    let code = tell(&reply, args.json);
+    let code = match reply.review.filter(|_| !args.asking.no_wait) {
+        Some(item) => {
+            wait::announce(&reply);
+            wait::to_the_end(&engine, item, args.json)?
+        }
+        None => tell(&reply, args.json),
+    };
     Ok(home::close(engine, code))
 }
 
@@ -129,11 +149,10 @@ fn read_arguments() -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-fn tell(reply: &Reply, json: bool) -> u8 {
+pub(crate) fn tell(reply: &Reply, json: bool) -> u8 {
     let code = exit_of(reply.status);
     if json {
-        let document = serde_json::to_string(reply).unwrap_or_default();
-        return print::data_and(&(document + "\n"), code);
+        return print::data_and(&document(reply), code);
     }
     for problem in &reply.problems {
         print::to_people(&Problem::from(problem.clone()).text(print::colour()));
@@ -144,7 +163,12 @@ fn tell(reply: &Reply, json: bool) -> u8 {
     }
 }
 
-fn exit_of(status: Status) -> u8 {
+/// A reply on one line.
+pub(crate) fn document(reply: &Reply) -> String {
+    serde_json::to_string(reply).unwrap_or_default() + "\n"
+}
+
+pub(crate) fn exit_of(status: Status) -> u8 {
     match status {
         Status::Success => 0,
         Status::Failure | Status::Killed => 1,

@@ -204,6 +204,12 @@ impl OutputDir {
         &self.path
     }
 
+    /// What tidies up in the place of a process that ends at once.
+    pub(super) fn remover(&self) -> impl FnOnce() + Send + use<> {
+        let made = self.made.then(|| self.path.clone());
+        move || drop(made.map(fs::remove_dir))
+    }
+
     /// A run took place: what is there stays.
     pub(super) fn keep(mut self) {
         self.made = false;

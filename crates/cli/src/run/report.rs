@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
+use hotcell_engine::Reply;
 use hotcell_types::{
     Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
     Skipped, Status, Timing, Usage,
@@ -50,6 +51,31 @@ struct NothingRun<'a> {
     version: u32,
     status: &'static str,
     error: &'a Problem,
+}
+
+/// The document of a run that waits for somebody to agree, or that somebody else had carried out.
+#[derive(Serialize)]
+struct NotHere<'a> {
+    version: u32,
+    id: CallId,
+    status: Status,
+    error: Option<Problem>,
+    /// The item of the queue.
+    review: Option<String>,
+    /// What came of it elsewhere, as the tool `run` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a serde_json::Value>,
+}
+
+pub(super) fn not_here(reply: &Reply) -> String {
+    line(&NotHere {
+        version: VERSION,
+        id: reply.id,
+        status: reply.status,
+        error: reply.problems.first().map(|problem| problem.clone().into()),
+        review: reply.review.map(|item| item.to_string()),
+        value: reply.value.as_ref(),
+    })
 }
 
 pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {

@@ -1,10 +1,11 @@
-//! Ctrl-C and its like. The first ends the run and waits for its end; the second ends hotcell at
-//! once, and the launcher ends the run when it sees that nobody is there.
+//! Ctrl-C and its like. The first ends the run and waits for its end, or hotcell itself if there is no
+//! run yet; the second ends hotcell at once, and the launcher ends the run when it sees that nobody is there.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -14,7 +15,12 @@ use crate::exit;
 
 const CAUGHT: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Signals are caught; those that arrive are kept until there is a run to cancel.
+/// How long a run that is about to begin is waited for, so that it is cancelled in order, and how often to
+/// look. Who waits longer waits for something else: for others who write to the record, for instance.
+const ABOUT_TO_BEGIN: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Signals are caught; those that arrive are kept until somebody listens.
 pub(super) struct Signals {
     arriving: iterator::Signals,
 }
@@ -38,17 +44,27 @@ impl Signals {
         Ok(Signals { arriving })
     }
 
-    /// Calls `cancel` with the first signal.
-    pub(super) fn cancel(
+    /// With the first signal, calls `cancel` until it says that there was something to cancel. If there is
+    /// nothing, `give_up` is called, and this process ends: nothing was begun, or what was is ended as if
+    /// hotcell had been killed.
+    pub(super) fn listen(
         mut self,
-        cancel: impl FnOnce() + Send + 'static,
+        cancel: impl Fn() -> bool + Send + 'static,
+        give_up: impl FnOnce() + Send + 'static,
     ) -> io::Result<Cancelling> {
         let first = Arc::new(AtomicU8::new(0));
         let seen = Arc::clone(&first);
         thread::Builder::new().name("signals".into()).spawn(move || {
             if let Some(signal) = self.arriving.forever().next() {
                 seen.store(u8::try_from(signal).unwrap_or_default(), Ordering::SeqCst);
-                cancel();
+                let deadline = Instant::now() + ABOUT_TO_BEGIN;
+                while !cancel() {
+                    if Instant::now() >= deadline {
+                        give_up();
+                        signal_hook::low_level::exit(i32::from(exit::SIGNAL) + signal);
+                    }
+                    thread::sleep(LOOK_EVERY);
+                }
             }
         })?;
         Ok(Cancelling { first })
@@ -74,7 +90,8 @@ mod tests {
         let signals = Signals::catch().unwrap();
         // Before there is a run: it must not be lost.
         signal_hook::low_level::raise(SIGHUP).unwrap();
-        let cancelling = signals.cancel(move || cancelled.send(()).unwrap()).unwrap();
+        let cancel = move || cancelled.send(()).is_ok();
+        let cancelling = signals.listen(cancel, || panic!("it was cancelled")).unwrap();
         hears.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!(cancelling.first(), Some(1));
     }

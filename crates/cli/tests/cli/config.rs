@@ -42,6 +42,19 @@ fn neither_a_project_nor_the_environment_lowers_the_level() {
 }
 
 #[test]
+fn who_asks_for_more_than_the_ceiling_is_refused_with_both_values() {
+    let world = World::new();
+    world.user_config("min_level = \"landlock-only\"\n[ceiling]\nmemory = \"128MiB\"\n");
+    let text = world.transcript(&["run", "--mem", "1GiB", "--", "true"]);
+    assert!(
+        text.contains("why: 1GiB of `memory` is above the most that is allowed, 128MiB\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("[119]\n\n"), "{text}");
+    assert!(show(&world).contains("ceiling.memory: 128MiB (DIR/home/config.toml)\n"));
+}
+
+#[test]
 fn no_flag_sets_the_level() {
     let world = World::new();
     for flag in ["--min-level", "--level", "--no-sandbox", "--unsafe", "--privileged"] {

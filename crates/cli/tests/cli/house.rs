@@ -11,7 +11,7 @@ use crate::support::World;
 const ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 /// Everything that needs the record.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 11] = [
     &["runs"],
     &["runs", "show", ID],
     &["logs"],
@@ -20,6 +20,8 @@ const COMMANDS: [&[&str]; 9] = [
     &["backup", "home.tar"],
     &["audit", "log"],
     &["artifact", "ls"],
+    &["token", "ls"],
+    &["token", "mint", "add"],
     &["tool", "call", "code_execute", r#"{"language": "shell", "code": "true"}"#],
 ];
 
@@ -100,7 +102,7 @@ fn artifacts_of_a_newer_hotcell_are_not_touched() {
 fn a_home_that_cannot_be_made_is_told() {
     let mut world = World::new();
     world.env("HOTCELL_HOME", "/proc/hotcell");
-    let (code, _, stderr) = said(&world.run(COMMANDS[8]));
+    let (code, _, stderr) = said(&world.run(COMMANDS[10]));
     assert_eq!(code, 120, "{stderr}");
     assert!(
         stderr.starts_with("error: the home cannot be used\n  why: cannot open `/proc/"),
@@ -213,5 +215,8 @@ fn an_artifact_that_was_changed_is_found_by_verifying_the_record() {
     );
     let (code, stdout, _) = verify();
     assert_eq!(code, 120, "{stdout}");
-    assert!(stdout.starts_with("broken: ") && stdout.contains("\nfault: artifacts ("), "{stdout}");
+    assert!(
+        stdout.starts_with("broken: ") && stdout.contains("\nfault: artifacts and tokens ("),
+        "{stdout}"
+    );
 }

@@ -23,6 +23,10 @@ impl World {
         self.dir.path().join("here").join(name)
     }
 
+    pub(crate) fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
     pub(crate) fn file(&self, name: impl AsRef<Path>, content: &[u8]) {
         let path = self.at(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

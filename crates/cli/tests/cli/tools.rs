@@ -48,7 +48,8 @@ fn a_refusal_says_why_and_is_in_the_record() {
     assert_eq!(
         stderr,
         "error: the policy does not allow `fs.write`\n  why: no rule allows it\n  \
-         fix: ask for something that is allowed, or have the policy changed\n"
+         fix: a policy with this:\n       - { name: allow-fs.write, match: { operation: fs.write, path: \
+         [\"/a\"] }, action: allow }\n"
     );
     let (code, log, _) = said(&world.run(&["audit", "log", "--json"]));
     assert_eq!(code, 0);

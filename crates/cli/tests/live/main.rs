@@ -9,6 +9,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod approvals;
 mod ends;
 mod hostile;
 mod inputs;
@@ -16,8 +17,11 @@ mod limits;
 mod many;
 mod options;
 mod outputs;
+#[path = "../common/person.rs"]
+mod person;
 mod record;
 mod signals;
 mod streams;
 mod support;
+mod tokens;
 mod traces;

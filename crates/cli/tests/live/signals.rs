@@ -49,6 +49,28 @@ fn each_signal_ends_everything_and_has_its_number() {
 }
 
 #[test]
+fn a_signal_while_the_record_is_locked_ends_it_at_once() {
+    let Some(world) = World::alone() else { return };
+    world.code(&[], "sh", "true").is(0, "", "");
+    let others = rusqlite::Connection::open(world.home().join("hotcell.db")).unwrap();
+    others.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let words = ["run", "--output-dir", "made", "--", "echo", "ran"];
+        let started = Started::new(world.command(&words));
+        // It is about to write its intent: its launcher is there, and its directory.
+        let pid = started.pid();
+        until(LONG, || (Traces::count_below(pid) >= 2).then_some(())).expect("it begins");
+        assert!(world.at("made").exists());
+        let asked = Instant::now();
+        started.signal(signal);
+        started.finish(LONG).is(code, "", "");
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(!world.at("made").exists());
+        until(LONG, || (Traces::count_below(pid) == 0).then_some(())).expect("nothing is left");
+    }
+}
+
+#[test]
 fn a_cancelled_run_says_so_in_its_document() {
     let Some(world) = World::new() else { return };
     world.file("stop.sh", b"echo x; while :; do sleep 1; done\n");

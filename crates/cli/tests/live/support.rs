@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,14 @@ pub(crate) struct Ran {
 pub(crate) struct Started {
     pub(crate) child: Child,
     begun: Instant,
-    stdout: Option<JoinHandle<Vec<u8>>>,
-    stderr: Option<JoinHandle<Vec<u8>>>,
+    stdout: Option<Reading>,
+    stderr: Option<Reading>,
+}
+
+/// A pipe that is read all the time.
+struct Reading {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
 }
 
 impl World {
@@ -183,8 +189,8 @@ impl Started {
     pub(crate) fn new(mut command: Command) -> Started {
         let begun = Instant::now();
         let mut child = command.spawn().unwrap();
-        let stdout = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
-        let stderr = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
+        let stdout = child.stdout.take().map(Reading::new);
+        let stderr = child.stderr.take().map(Reading::new);
         Started { child, begun, stdout, stderr }
     }
 
@@ -193,7 +199,7 @@ impl Started {
         let begun = Instant::now();
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let stderr = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
+        let stderr = child.stderr.take().map(Reading::new);
         (Started { child, begun, stdout: None, stderr }, stdout)
     }
 
@@ -206,6 +212,13 @@ impl Started {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Waits until it has said something on stderr.
+    #[track_caller]
+    pub(crate) fn has_said(&self, text: &str) {
+        let said = || self.stderr.as_ref().is_some_and(|pipe| pipe.has(text)).then_some(());
+        assert!(until(LONG, said).is_some(), "it did not say {text:?} within {LONG:?}");
+    }
+
     /// Waits for its end; one that takes longer than `most` is killed and a failure.
     #[track_caller]
     pub(crate) fn finish(mut self, most: Duration) -> Ran {
@@ -214,24 +227,42 @@ impl Started {
         let Some(status) = ended else {
             self.child.kill().unwrap();
             self.child.wait().unwrap();
-            let text = |pipe: Option<JoinHandle<Vec<u8>>>| {
-                String::from_utf8_lossy(&pipe.map(|p| p.join().unwrap()).unwrap_or_default())
-                    .into_owned()
-            };
+            let text = |pipe| String::from_utf8_lossy(&rest(pipe)).into_owned();
             let (out, err) = (text(self.stdout.take()), text(self.stderr.take()));
             panic!("it did not end within {most:?}: {:.1000}\n{:.1000}", out, err);
         };
-        let join =
-            |pipe: Option<JoinHandle<Vec<u8>>>| pipe.map(|p| p.join().unwrap()).unwrap_or_default();
         let code = status.code().unwrap_or_else(|| -status.signal().unwrap());
-        Ran { code, stdout: join(self.stdout), stderr: join(self.stderr), took }
+        Ran { code, stdout: rest(self.stdout), stderr: rest(self.stderr), took }
     }
 }
 
-fn all(mut pipe: impl Read) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    pipe.read_to_end(&mut bytes).unwrap();
-    bytes
+impl Reading {
+    fn new(mut pipe: impl Read + Send + 'static) -> Reading {
+        let bytes = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = Arc::clone(&bytes);
+        let reader = thread::spawn(move || {
+            let mut part = [0; 64 * 1024];
+            loop {
+                match pipe.read(&mut part).unwrap() {
+                    0 => return,
+                    size => seen.lock().unwrap().extend_from_slice(&part[..size]),
+                }
+            }
+        });
+        Reading { bytes, reader }
+    }
+
+    fn has(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).contains(text)
+    }
+}
+
+/// Everything that came, when nothing comes any more.
+fn rest(pipe: Option<Reading>) -> Vec<u8> {
+    pipe.map_or_else(Vec::new, |pipe| {
+        pipe.reader.join().unwrap();
+        std::mem::take(&mut *pipe.bytes.lock().unwrap())
+    })
 }
 
 /// Looks until there is something to see, for at most `most`.

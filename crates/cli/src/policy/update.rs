@@ -1,0 +1,160 @@
+//! `hotcell policy update`: shows what another policy would change, and makes it the one that holds once an
+//! approver has signed it.
+
+use std::path::{Path, PathBuf};
+
+use hotcell_approver::SignedPolicy;
+use hotcell_engine::policy::{Changed, Compared, PolicyAnswer, PolicyAsk, Rules, Statement};
+use hotcell_engine::{Answer, Ask, Engine};
+use hotcell_request::{Arguments, Request};
+use similar::TextDiff;
+
+use super::{ask, engine, source, unexpected};
+use crate::config::Config;
+use crate::print::{self, harmless};
+use crate::problem::Problem;
+use crate::{home, key, tool};
+
+/// More breaking changes than this have to be accepted in words.
+const BREAKING_MOST: usize = 5;
+
+/// Makes a rule file the policy of this home
+///
+/// Shows how the text differs and which of the last 100 decisions would be others, and then asks for the
+/// passphrase of the approver's key at the terminal. Calls that go on keep the policy they were judged by.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    file: PathBuf,
+    /// Only put it before an approver, as any caller may
+    #[arg(long, conflicts_with = "signature")]
+    propose: bool,
+    /// The signature that `hotcell policy sign` printed; no terminal is needed then
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+}
+
+pub(super) fn main(args: Args) -> Result<u8, Problem> {
+    let engine = engine()?;
+    let rules = match source::rules(&engine, &args.file)? {
+        Ok(rules) => rules,
+        Err(code) => return Ok(code),
+    };
+    if args.propose {
+        return propose(engine, rules);
+    }
+    let PolicyAnswer::Shown(old) = ask(&engine, PolicyAsk::Show)? else { return Err(unexpected()) };
+    let is_same = old.number > 0 && old.rules == rules;
+    if is_same && old.trouble.is_none() {
+        print::to_people("this is the policy that holds\n");
+        return Ok(home::close(engine, 0));
+    }
+    let PolicyAnswer::Compared(compared) = ask(&engine, PolicyAsk::Compare(rules.clone()))? else {
+        return Err(unexpected());
+    };
+    print::to_people(&difference(&old.rules.text, &rules.text));
+    print::to_people(&told(&compared));
+    let signed = match &args.signature {
+        Some(file) => signature(file)?,
+        None => signed(&engine, &rules, &compared)?,
+    };
+    let code = install(&engine, rules, signed)?;
+    Ok(home::close(engine, code))
+}
+
+/// What is to be signed for these rules to be the next version of this home.
+pub(crate) fn prepared(engine: &Engine, rules: &Rules) -> Result<Statement, Problem> {
+    match ask(engine, PolicyAsk::Prepare(rules.clone()))? {
+        PolicyAnswer::Prepared(statement) => Ok(statement),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Signs at the terminal.
+fn signed(engine: &Engine, rules: &Rules, compared: &Compared) -> Result<SignedPolicy, Problem> {
+    let statement = prepared(engine, rules)?;
+    let mut terminal = key::terminal()?;
+    let breaking = compared.breaking();
+    if breaking > BREAKING_MOST {
+        let phrase = format!("break {breaking} calls");
+        let prompt = format!("To go on, type `{phrase}`: ");
+        let typed = terminal.line(&prompt).map_err(|error| key::not_asked(&error))?;
+        if typed.trim() != phrase {
+            return Err(Problem::blocked("the policy stays as it is")
+                .why("that is not the phrase")
+                .fix(format!("type `{phrase}`, or change the rules")));
+        }
+    }
+    let approver =
+        key::open(&Config::load()?.settings().home, &mut terminal, "to sign the policy")?;
+    Ok(SignedPolicy::sign(&approver, statement))
+}
+
+fn signature(file: &Path) -> Result<SignedPolicy, Problem> {
+    let text = source::text(file)?;
+    text.trim_end_matches('\n').parse().map_err(|error| {
+        Problem::invalid(format!("`{}` cannot be used", file.display()))
+            .why(format!("{error}"))
+            .fix("write what `hotcell policy sign` prints, and nothing else")
+    })
+}
+
+/// Makes signed rules the policy that holds.
+pub(crate) fn install(engine: &Engine, rules: Rules, signed: SignedPolicy) -> Result<u8, Problem> {
+    let ask_for = PolicyAsk::Install { rules, signed: Box::new(signed) };
+    let PolicyAnswer::Installed(number) = ask(engine, ask_for)? else { return Err(unexpected()) };
+    Ok(print::data(&format!("version {number} of the policy holds\n")))
+}
+
+/// As any caller may: what comes of it is for an approver to say.
+fn propose(engine: Engine, rules: Rules) -> Result<u8, Problem> {
+    let arguments = serde_json::json!({ "rules": rules.text, "extensions": rules.extensions });
+    let name = "policy.update".parse().map_err(|_| unexpected())?;
+    let request = Request::new(name, Arguments::Value(arguments));
+    let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
+        return Err(unexpected());
+    };
+    let code = tool::tell(&reply, false);
+    Ok(home::close(engine, code))
+}
+
+fn difference(old: &str, new: &str) -> String {
+    let diff = TextDiff::from_lines(old, new);
+    let mut text = String::new();
+    for line in
+        diff.unified_diff().header("the policy that holds", "the new one").to_string().lines()
+    {
+        text.push_str(&harmless(line));
+        text.push('\n');
+    }
+    text
+}
+
+/// The decisions that would be others, for people.
+fn told(compared: &Compared) -> String {
+    let Compared { asked, changed, left_out } = compared;
+    let mut text = match changed.len() {
+        0 => format!("none of the last {asked} decisions would be another\n"),
+        count => format!("{count} of the last {asked} decisions would be others:\n"),
+    };
+    for one in changed {
+        let Changed { time, subject, tool, paths, was, is, reason, .. } = one;
+        let mark = if one.is_breaking() { "BREAKING " } else { "" };
+        let (was, is) = (was.name(), is.name());
+        let line = format!(
+            "  {mark}{was} -> {is}  {}  {subject}  {tool} {}: {reason}",
+            home::moment(*time),
+            paths.join(" ")
+        );
+        text.push_str(&harmless(&line));
+        text.push('\n');
+    }
+    for (why, count) in left_out {
+        text.push_str(&format!("{count} could not be asked again: {}\n", harmless(why)));
+    }
+    match compared.breaking() {
+        0 => {}
+        breaking => text
+            .push_str(&format!("warning: {breaking} of them were allowed and would be refused\n")),
+    }
+    text
+}

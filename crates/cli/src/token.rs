@@ -1,0 +1,281 @@
+//! `hotcell token`: what the policy allows, remembered for a while and for so many calls.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use hotcell_bearer::{BearerId, Claims, MAX_PAGE, Stored};
+use hotcell_engine::{Answer, Ask, Engine, TokenAnswer, TokenAsk, TokenBounds};
+use hotcell_glob::Glob;
+use hotcell_record::now;
+use hotcell_request::{Arguments, Token, ToolName};
+use hotcell_sandbox::cause;
+use hotcell_types::{Span, hex};
+
+use crate::home;
+use crate::print::{self, harmless};
+use crate::problem::{self, Problem};
+
+/// Most tokens that are listed: the newest.
+const MOST_LISTED: usize = 10_000;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Makes a token for calls of one tool
+    ///
+    /// Only if the policy allows all of them. It is for you alone, and only as long as the policy stays the
+    /// same. The token is printed to standard output, once: nothing keeps it.
+    Mint {
+        /// As `hotcell tool ls` has it
+        tool: ToolName,
+        #[command(flatten)]
+        bounds: Bounds,
+    },
+    /// Lists tokens that can still be used
+    Ls {
+        /// Those that expired, were used up or revoked as well
+        #[arg(long)]
+        all: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Makes a token worth nothing, and everything that was derived from it
+    Revoke {
+        /// As `hotcell token ls` shows it
+        id: BearerId,
+    },
+    /// Makes a token for less than another one is for
+    ///
+    /// It takes its uses from that one. Printed to standard output, once.
+    Narrow {
+        /// A file with the token; `-` is standard input
+        file: PathBuf,
+        #[command(flatten)]
+        bounds: Bounds,
+    },
+    /// Makes a new key that signs tokens
+    ///
+    /// Tokens that older keys signed are worth nothing from now on, or after some time.
+    Rotate {
+        /// How long older keys stay good, a week at most
+        #[arg(long, value_name = "TIME")]
+        grace: Option<Span>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bounds {
+    /// Only for paths that match, as in gitignore; `**` is every path. Without it, for calls without paths
+    /// (of a narrower token: for the same paths)
+    #[arg(long = "path", value_name = "GLOB", value_parser = glob)]
+    paths: Vec<Glob>,
+    /// Only for exactly these arguments, a JSON object. Tools that reach a network need it
+    #[arg(long, value_name = "JSON")]
+    args: Option<String>,
+    /// For how many calls
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    uses: u32,
+    /// For how long, an hour at most [default: 30s; of a narrower token: as long as the other one]
+    #[arg(long = "for", value_name = "TIME")]
+    life: Option<Span>,
+}
+
+fn glob(text: &str) -> Result<Glob, String> {
+    Glob::parse(text).map_err(|error| error.to_string())
+}
+
+impl From<Bounds> for TokenBounds {
+    fn from(bounds: Bounds) -> TokenBounds {
+        let Bounds { paths, args, uses, life } = bounds;
+        let args = args.map(|args| Arguments::Bytes(args.into_bytes()));
+        TokenBounds { paths, args, uses, life, run: None }
+    }
+}
+
+pub(crate) fn main(command: Command) -> u8 {
+    let (done, json) = match command {
+        Command::Mint { tool, bounds } => {
+            let bounds = bounds.into();
+            (make(home::open(None), TokenAsk::Mint { tool, bounds }), false)
+        }
+        Command::Ls { all, json } => (list(all, json), json),
+        Command::Revoke { id } => (revoke(id), false),
+        Command::Narrow { file, bounds } => (narrow(&file, bounds.into()), false),
+        Command::Rotate { grace } => (rotate(grace), false),
+    };
+    done.unwrap_or_else(|problem| problem::report(&problem, json))
+}
+
+/// The token in a file, or on standard input. What is wrong with it is told without showing it.
+pub(crate) fn read(file: &Path) -> Result<Token, Problem> {
+    let read =
+        if file == "-" { text_of(io::stdin().lock()) } else { File::open(file).and_then(text_of) };
+    let unread = |error: io::Error| {
+        let what = format!("the token in `{}` cannot be read", file.display());
+        Problem::invalid(what).why(cause(&error)).fix("give a file with one token, or `-`")
+    };
+    let text = read.map_err(unread)?;
+    text.trim_end_matches(['\r', '\n']).parse().map_err(|error: hotcell_request::BadKey| {
+        Problem::invalid(format!("there is no token in `{}`", file.display()))
+            .why(error.to_string())
+            .fix("give a file with what `hotcell token mint` printed")
+    })
+}
+
+fn text_of(source: impl Read) -> io::Result<String> {
+    /// One too many is enough to see that it is too long.
+    const MOST: u64 = Token::MAX as u64 + 3;
+    let mut text = String::new();
+    source.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn ask(engine: &Engine, ask: TokenAsk) -> Result<TokenAnswer, Problem> {
+    match engine.ask(&home::caller(), Ask::Token(ask)) {
+        Answer::Token(answer) => Ok(answer),
+        Answer::Failed(problem) => Err(problem.into()),
+        _ => Err(no_answer()),
+    }
+}
+
+/// The token to programs, what it is for to people.
+fn make(engine: Result<Engine, Problem>, asked: TokenAsk) -> Result<u8, Problem> {
+    let engine = engine?;
+    let TokenAnswer::Minted { bearer, claims } = ask(&engine, asked)? else {
+        return Err(no_answer());
+    };
+    let code = print::data(&format!("{}\n", bearer.reveal()));
+    if code == 0 {
+        let (id, uses) = (claims.id, claims.uses);
+        let (what, until) = (meant(&claims), home::moment(claims.expires));
+        let calls = if uses == 1 { "call" } else { "calls" };
+        print::to_people(&format!(
+            "hotcell: token {id} is for {uses} {calls} of {what}, until {until}\n"
+        ));
+    }
+    Ok(home::close(engine, code))
+}
+
+/// Which calls it is for.
+fn meant(claims: &Claims) -> String {
+    let scope = &claims.scope;
+    let tool = scope.tool.as_ref().map_or(&scope.operation, |tool| &tool.name).as_str();
+    let paths: Vec<&str> = scope.paths.globs().iter().map(Glob::as_str).collect();
+    let on = if paths.is_empty() { String::new() } else { format!(" on {}", paths.join(" ")) };
+    let with = if scope.args.is_some() { " with the arguments given" } else { "" };
+    harmless(&format!("{tool}{on}{with}"))
+}
+
+fn narrow(file: &Path, bounds: TokenBounds) -> Result<u8, Problem> {
+    let token = read(file)?;
+    make(home::look(), TokenAsk::Attenuate { token, bounds })
+}
+
+fn revoke(id: BearerId) -> Result<u8, Problem> {
+    let engine = home::look()?;
+    let TokenAnswer::Revoked(is_new) = ask(&engine, TokenAsk::Revoke(id))? else {
+        return Err(no_answer());
+    };
+    print::to_people(&match is_new {
+        true => format!("hotcell: token {id} is worth nothing now, nor what was derived from it\n"),
+        false => format!("hotcell: token {id} was revoked before\n"),
+    });
+    Ok(home::close(engine, 0))
+}
+
+fn rotate(grace: Option<Span>) -> Result<u8, Problem> {
+    let engine = home::open(None)?;
+    ask(&engine, TokenAsk::Rotate { grace })?;
+    print::to_people(&match grace {
+        Some(grace) => {
+            format!("hotcell: a new key signs tokens; older ones are good for {grace} more\n")
+        }
+        None => "hotcell: a new key signs tokens; all tokens so far are worth nothing\n".into(),
+    });
+    Ok(home::close(engine, 0))
+}
+
+fn list(all: bool, json: bool) -> Result<u8, Problem> {
+    let engine = home::look()?;
+    let (mut tokens, mut revoked) = (VecDeque::new(), HashSet::new());
+    let (mut after, mut left_out) = (0, false);
+    loop {
+        let TokenAnswer::Listed(page) = ask(&engine, TokenAsk::List { after, limit: MAX_PAGE })?
+        else {
+            return Err(no_answer());
+        };
+        let Some(last) = page.last() else { break };
+        after = last.claims.nonce;
+        for token in page {
+            // Parents come before their children.
+            let is_revoked = |id: &BearerId| revoked.contains(id);
+            if token.revoked.is_some() || token.claims.parent.as_ref().is_some_and(is_revoked) {
+                revoked.insert(token.id());
+            }
+            let state = state(&token, revoked.contains(&token.id()));
+            if all || state == GOOD || state == HELD {
+                tokens.push_back((token, state));
+            }
+            if tokens.len() > MOST_LISTED {
+                tokens.pop_front();
+                left_out = true;
+            }
+        }
+    }
+    if left_out {
+        print::to_people(&format!("hotcell: only the newest {MOST_LISTED} are listed\n"));
+    }
+    let code = print::data(&if json { document(&tokens) } else { table(&tokens) });
+    Ok(home::close(engine, code))
+}
+
+const GOOD: &str = "good";
+/// All that is left waits for somebody to agree.
+const HELD: &str = "held";
+
+fn state(token: &Stored, is_revoked: bool) -> &'static str {
+    match token {
+        _ if is_revoked => "revoked",
+        _ if token.claims.expires <= now() => "expired",
+        Stored { left: 0, held: 0, .. } => "used up",
+        Stored { left: 0, .. } => HELD,
+        _ => GOOD,
+    }
+}
+
+fn table(tokens: &VecDeque<(Stored, &str)>) -> String {
+    let row = |id: &str, state: &str, left: &str, until: &str, what: &str| {
+        format!("{id:<32}  {state:<7}  {left:>9}  {until:<20}  {what}\n")
+    };
+    let mut text = row("ID", "STATE", "LEFT", "UNTIL", "FOR");
+    for (token, state) in tokens {
+        let left = format!("{}/{}", token.left, token.claims.uses);
+        let until = home::moment(token.claims.expires);
+        text.push_str(&row(&token.id().to_string(), state, &left, &until, &meant(&token.claims)));
+    }
+    text
+}
+
+fn document(tokens: &VecDeque<(Stored, &str)>) -> String {
+    let of = |(token, state): &(Stored, &str)| {
+        let Claims { id, holder, scope, uses, issued, expires, parent, .. } = &token.claims;
+        let paths: Vec<&str> = scope.paths.globs().iter().map(Glob::as_str).collect();
+        serde_json::json!({
+            "id": id.to_string(), "state": state, "subject": holder.subject, "run": holder.run,
+            "operation": scope.operation.as_str(),
+            "tool": scope.tool.as_ref().map(|tool| tool.name.as_str()), "paths": paths,
+            "arguments_sha256": scope.args.map(|digest| hex::text(&digest)),
+            "uses": uses, "left": token.left, "held": token.held, "issued_ns": issued,
+            "expires_ns": expires, "revoked_ns": token.revoked,
+            "parent": parent.map(|parent| parent.to_string()),
+        })
+    };
+    let tokens: Vec<_> = tokens.iter().map(of).collect();
+    format!("{}\n", serde_json::json!({ "version": 1, "tokens": tokens }))
+}
+
+fn no_answer() -> Problem {
+    Problem::error("the record gave no answer about tokens")
+}

@@ -1,0 +1,298 @@
+//! `hotcell policy` and `hotcell init`, as people use them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::person;
+use crate::support::World;
+
+const SECRET: &str = "correct horse battery";
+const NEW: [(&str, &str); 2] =
+    [("New passphrase for alice: ", SECRET), ("The same again: ", SECRET)];
+const ASKED: (&str, &str) = ("Passphrase of alice, ", SECRET);
+
+/// What came of it.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+    /// On the screen.
+    seen: String,
+}
+
+/// Runs it, and types each text, with Enter, when its prompt is there.
+fn at_terminal(world: &World, words: &[&str], typed: &[(&str, &str)]) -> Said {
+    let (output, seen) = person::at_terminal(&world.command(words), typed);
+    let (code, stdout, stderr) = said(&output);
+    Said { code, stdout, stderr, seen }
+}
+
+fn world() -> World {
+    let world = World::new();
+    world.user_config("min_level = \"no-proc\"\n");
+    world
+}
+
+/// A home with the policy of a profile.
+fn initialised(profile: &str) -> World {
+    let world = world();
+    let words = ["init", "--profile", profile, "--name", "alice"];
+    let said = at_terminal(&world, &words, &NEW);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (0, "version 1 of the policy holds\n"),
+        "{said:?}"
+    );
+    world
+}
+
+fn said(output: &std::process::Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn policy_file(world: &World) -> PathBuf {
+    world.at("../home/policy.yaml")
+}
+
+fn add(world: &World) -> (i32, String, String) {
+    said(&world.run(&["tool", "call", "add", r#"{"a": 1, "b": 2}"#]))
+}
+
+#[test]
+fn a_policy_that_was_proposed_holds_when_an_approver_has_signed_it() {
+    let world = initialised("dev");
+    let text = fs::read_to_string(policy_file(&world)).unwrap();
+    world.file("new.yaml", format!("# Proposed.\n{text}").as_bytes());
+    let (code, _, stderr) = said(&world.run(&["policy", "update", "new.yaml", "--propose"]));
+    assert_eq!(code, 119, "{stderr}");
+    let (_, listed, _) = said(&world.run(&["approvals", "--json"]));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let item = listed["items"][0]["id"].as_str().unwrap();
+    let shows = |expected: &str| {
+        let (_, shown, _) = said(&world.run(&["policy", "show"]));
+        assert_eq!(shown.starts_with("# Proposed.\n"), expected == "new", "{shown}");
+    };
+    let wrong = at_terminal(&world, &["approve", item], &[(ASKED.0, "wrong horse")]);
+    assert_eq!(wrong.code, 119, "{wrong:?}");
+    shows("old");
+    let done = at_terminal(&world, &["approve", item], &[ASKED]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.seen.contains("# Proposed."), "the whole policy is shown: {done:?}");
+    shows("new");
+    assert_eq!(add(&world).0, 0);
+    assert_eq!(at_terminal(&world, &["approve", item], &[]).code, 119, "once");
+}
+
+#[test]
+fn a_home_is_given_a_policy_that_is_shown_changed_and_kept() {
+    let world = initialised("dev");
+    assert_eq!(add(&world).0, 0);
+    let (code, _, stderr) =
+        said(&world.run(&["tool", "call", "policy.update", r#"{"rules": "rules: []"}"#]));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("names no approver"), "{stderr}");
+    let (code, text, heading) = said(&world.run(&["policy", "show"]));
+    assert_eq!((code, &text), (0, &fs::read_to_string(policy_file(&world)).unwrap()));
+    assert!(heading.starts_with("version 1, signed by alice ("), "{heading}");
+    let (_, shown, _) = said(&world.run(&["policy", "show", "--json"]));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["number"], &shown["signed"]["by"]), (&1.into(), &"alice".into()));
+    assert_eq!(shown["approvers"].as_array().unwrap().len(), 1);
+    let (code, _, stderr) = said(&world.run(&["init", "--profile", "strict"]));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.starts_with("error: this home has a policy already\n"), "{stderr}");
+
+    // Six calls that are allowed now and would not be.
+    for _ in 0..6 {
+        assert_eq!(add(&world).0, 0);
+    }
+    let nothing =
+        text.replace("effect: pure }", "effect: pure, door: mcp }").replace("[pure, ", "[");
+    world.file("new.yaml", nothing.as_bytes());
+    let update = ["policy", "update", "new.yaml"];
+    let Said { code, stderr, .. } =
+        at_terminal(&world, &update, &[("type `break 7 calls`: ", "yes")]);
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("-    match: { effect: pure }\n"), "{stderr}");
+    assert!(stderr.contains("  BREAKING allow -> deny  "), "{stderr}");
+    assert!(stderr.contains("warning: 7 of them were allowed and would be refused\n"), "{stderr}");
+    let phrase = ("type `break 7 calls`: ", "break 7 calls");
+    let wrong = ("Passphrase of alice, ", "wrong horse");
+    let Said { code, stderr, seen, .. } = at_terminal(&world, &update, &[phrase, wrong]);
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("error: the key stays closed\n") && !seen.contains("wrong"), "{seen}");
+    assert_eq!(add(&world).0, 0, "the old one stays");
+    // One more was allowed meanwhile.
+    let phrase = ("type `break 8 calls`: ", "break 8 calls");
+    let done = at_terminal(&world, &update, &[phrase, ASKED]);
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (0, "version 2 of the policy holds\n"),
+        "{done:?}"
+    );
+    assert_eq!(add(&world).0, 119);
+    let (_, _, stderr) = said(&world.run(&["policy", "update", "new.yaml"]));
+    assert_eq!(stderr, "this is the policy that holds\n");
+    let (_, log, _) = said(&world.run(&["audit", "log", "--json"]));
+    let changes: Vec<&str> = log.lines().filter(|line| line.contains("policy_changed")).collect();
+    assert_eq!(changes.len(), 2, "{log}");
+    assert!(changes[1].contains("version 2 holds, signed by alice"), "{changes:?}");
+    assert_eq!(said(&world.run(&["audit", "verify"])).0, 0);
+}
+
+#[test]
+fn without_a_terminal_nothing_is_signed_and_nothing_made() {
+    let world = world();
+    let (code, _, stderr) = said(&world.run(&["init", "--profile", "dev"]));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("there is no terminal to ask at"), "{stderr}");
+    assert!(!policy_file(&world).exists() && !world.at("../home/keys/approver.key").exists());
+    let words = ["init", "--profile", "dev", "--name", "alice"];
+    let other = [NEW[0], ("The same again: ", "something else")];
+    let refused = at_terminal(&world, &words, &other);
+    assert_eq!(refused.code, 119, "{refused:?}");
+    assert!(!policy_file(&world).exists() && !world.at("../home/keys/approver.key").exists());
+}
+
+#[test]
+fn pol_01_pol_18_a_policy_that_nobody_signed_decides_nothing() {
+    let world = initialised("strict");
+    let file = policy_file(&world);
+    let text = fs::read_to_string(&file).unwrap();
+    let (code, _, stderr) = {
+        fs::write(&file, format!("{text}# mine\n")).unwrap();
+        add(&world)
+    };
+    assert_eq!(code, 120, "{stderr}");
+    assert!(stderr.starts_with("error: `policy.yaml` is not the policy that holds\n"), "{stderr}");
+    let (code, shown, stderr) = said(&world.run(&["policy", "show"]));
+    assert_eq!((code, shown.as_str()), (120, text.as_str()), "{stderr}");
+    fs::remove_file(&file).unwrap();
+    let (code, _, stderr) = add(&world);
+    assert_eq!(code, 120, "{stderr}");
+    assert!(stderr.starts_with("error: `policy.yaml` is gone\n"), "{stderr}");
+    fs::write(&file, &shown).unwrap();
+    assert_eq!(add(&world).0, 0, "as the fix says");
+}
+
+#[test]
+fn somebody_else_signs_on_another_machine() {
+    let (alices, world) = (initialised("strict"), world());
+    let (_, shown, _) = said(&alices.run(&["policy", "show", "--json"]));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let line = shown["approvers"][0].as_str().unwrap();
+    world.file("alice.pub", format!("{line}\n").as_bytes());
+    let words = ["init", "--profile", "dev", "--approver", "alice.pub"];
+    let (code, told, stderr) = said(&world.run(&words));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!policy_file(&world).exists());
+    let sign = told.lines().find(|line| line.contains("policy sign")).unwrap();
+    let sign: Vec<&str> = sign.split_whitespace().skip(1).take_while(|word| *word != ">").collect();
+    let signed = at_terminal(&alices, &sign, &[ASKED]);
+    assert_eq!(signed.code, 0, "{signed:?}");
+    world.file("signature", signed.stdout.as_bytes());
+    let install = ["policy", "update", sign[2], "--signature", "signature"];
+    let (code, stdout, stderr) = said(&world.run(&install));
+    assert_eq!((code, stdout.as_str()), (0, "version 1 of the policy holds\n"), "{stderr}");
+    // The same signature again, for rules that only look new.
+    world.file("old.yaml", &fs::read(policy_file(&world)).unwrap());
+    let proposed = ["policy", "update", "old.yaml", "--propose"];
+    let (code, _, stderr) = said(&world.run(&proposed));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("`policy.update` waits for somebody to agree"), "{stderr}");
+    world.file("other.yaml", b"rules: []\n");
+    let (code, _, stderr) =
+        said(&world.run(&["policy", "update", "other.yaml", "--signature", "signature"]));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("it was signed as version 1, and the next one is 2"), "{stderr}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_shown_where_it_stands() {
+    let world = world();
+    world.file(
+        "bad.yaml",
+        b"rules:\n  - name: a\n    match: { operation: fs.write }\n    action: alow\n",
+    );
+    let (code, stdout, stderr) = said(&world.run(&["policy", "check", "bad.yaml"]));
+    assert_eq!((code, stdout.as_str()), (121, ""));
+    assert_eq!(
+        stderr,
+        "bad.yaml:4:13: `alow` is not an action: did you mean `allow`?\n  |     action: alow\n  \
+         |             ^\n"
+    );
+    world.file("large.yaml", &vec![b'#'; 50 << 20]);
+    let (code, _, stderr) = said(&world.run(&["policy", "check", "large.yaml"]));
+    assert_eq!(code, 121);
+    assert!(stderr.contains("has more than 1048576 bytes"), "{stderr}");
+    world.file("odd.yaml", b"rules:\n  - name: a\n    match: { path: [] }\n    action: allow\n");
+    let (code, stdout, stderr) = said(&world.run(&["policy", "check", "odd.yaml"]));
+    assert_eq!((code, stdout.as_str()), (0, "good: 1 rule\n"));
+    assert!(stderr.starts_with("odd.yaml:3:20: warning: "), "{stderr}");
+    assert_eq!(said(&world.run(&["policy", "check", "no.yaml"])).0, 127);
+    world.file("tests.yaml", b"tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow }\n");
+    let (code, stdout, stderr) = said(&world.run(&["policy", "test", "odd.yaml", "tests.yaml"]));
+    assert_eq!((code, stdout.as_str()), (1, "1 of 1 test failed\n"), "{stderr}");
+    assert!(stderr.starts_with("tests.yaml:2:5: add: deny, and not allow: no rule allows it\n"));
+    assert!(!world.at("../home/hotcell.db").exists(), "checking needs no home");
+}
+
+#[test]
+fn a_refusal_is_explained_and_learned_from() {
+    let world = world();
+    let call = ["fs.write", r#"{"path": "src/a.rs", "text": "b"}"#];
+    assert_eq!(said(&world.run(&[&["tool", "call"][..], &call].concat())).0, 119);
+    let (code, explained, _) = said(&world.run(&[&["policy", "explain"][..], &call].concat()));
+    assert_eq!(code, 0);
+    assert!(explained.starts_with("fs.write: deny: no rule allows it\n"), "{explained}");
+    let (_, rule) = explained.split_once("what would allow it:\n").unwrap();
+    let (code, learned, _) = said(&world.run(&["policy", "learn", "--since", "1h"]));
+    assert_eq!(code, 0);
+    // Both are rules that can be used, and that allow the call.
+    let tests = format!("tests:\n  - {{ call: {}, args: {}, expect: allow }}\n", call[0], call[1]);
+    world.file("tests.yaml", tests.as_bytes());
+    for rules in [format!("rules:\n{rule}"), learned] {
+        world.file("learned.yaml", rules.as_bytes());
+        let (code, _, stderr) = said(&world.run(&["policy", "test", "learned.yaml", "tests.yaml"]));
+        assert_eq!(code, 0, "{rules}: {stderr}");
+    }
+    let words = ["policy", "explain", "add", r#"{"a": 1, "b": 2}"#, "--state", "resting"];
+    let (code, _, stderr) = said(&world.run(&words));
+    assert_eq!(code, 121, "{stderr}");
+}
+
+/// Each block with tests is about the block of rules before it.
+#[test]
+fn the_examples_of_the_guide_and_of_the_repository_pass_their_tests() {
+    let world = world();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = fs::read_to_string(root.join("docs/policy.md")).unwrap();
+    let blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    let (mut rules, mut pairs) = (String::new(), Vec::new());
+    for block in blocks {
+        match block.starts_with("tests:") {
+            false => {
+                rules = block.to_owned();
+                world.file("rules.yaml", rules.as_bytes());
+                let (code, _, stderr) = said(&world.run(&["policy", "check", "rules.yaml"]));
+                assert_eq!(code, 0, "{stderr}\n{rules}");
+            }
+            true => pairs.push((rules.clone(), format!("{block}\n"))),
+        }
+    }
+    assert!(pairs.len() >= 10, "{} worked examples", pairs.len());
+    let example =
+        |name: &str| fs::read_to_string(root.join("examples/policies").join(name)).unwrap();
+    pairs.push((example("workflow.yaml"), example("workflow-tests.yaml")));
+    for (rules, tests) in pairs {
+        world.file("rules.yaml", rules.as_bytes());
+        world.file("tests.yaml", tests.as_bytes());
+        let (code, stdout, stderr) =
+            said(&world.run(&["policy", "test", "rules.yaml", "tests.yaml"]));
+        assert_eq!(code, 0, "{stdout}{stderr}\n{rules}\n{tests}");
+    }
+}
