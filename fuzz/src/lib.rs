@@ -5,12 +5,20 @@
 //! `hotcell-jail::proc`, the `#!` line itself, and the configuration file, which is fuzzed through the
 //! binary (crates/cli/tests/config_fuzz.rs).
 
+mod approver;
+mod bearer;
+mod extension;
 mod lang;
+mod policy;
 mod seccomp;
 mod text;
 mod wire;
 
+pub use approver::{approver_key, approver_lines};
+pub use bearer::bearer;
+pub use extension::{evaluator_answer, evaluator_request, strip};
 pub use lang::{language, run_env};
+pub use policy::{glob, rule_file, when};
 pub use seccomp::seccomp;
 pub use text::{names, units};
 pub use wire::{wire_job, wire_order, wire_report, wire_setup, wire_supplies};
@@ -23,9 +31,11 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
+    Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
+    Target { name: "approver_lines", run: approver_lines, seeds: approver::line_seeds },
     Target { name: "language", run: language, seeds: lang::language_seeds },
     Target { name: "run_env", run: run_env, seeds: lang::env_seeds },
     Target { name: "wire_setup", run: wire_setup, seeds: wire::setup_seeds },
@@ -33,6 +43,13 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "wire_job", run: wire_job, seeds: wire::job_seeds },
     Target { name: "wire_report", run: wire_report, seeds: wire::report_seeds },
     Target { name: "wire_supplies", run: wire_supplies, seeds: wire::supplies_seeds },
+    Target { name: "bearer", run: bearer, seeds: bearer::bearer_seeds },
+    Target { name: "strip", run: strip, seeds: extension::strip_seeds },
+    Target { name: "evaluator_request", run: evaluator_request, seeds: extension::request_seeds },
+    Target { name: "evaluator_answer", run: evaluator_answer, seeds: extension::answer_seeds },
+    Target { name: "glob", run: glob, seeds: policy::glob_seeds },
+    Target { name: "rule_file", run: rule_file, seeds: policy::file_seeds },
+    Target { name: "when", run: when, seeds: policy::when_seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];
 

@@ -9,7 +9,7 @@ use crate::outcome;
 
 /// What is read, is shown, and reads back as the same. An error names the input and is one line or more
 /// of text, never empty.
-fn reads_back<T>(text: &str) -> bool
+pub(crate) fn reads_back<T>(text: &str) -> bool
 where
     T: FromStr<Err: Display> + Display + PartialEq + Debug,
 {

@@ -182,15 +182,21 @@ fn without_namespaces_landlock_is_what_remains() {
     agree(&person, "landlock-only", &without.split_whitespace().collect::<Vec<_>>());
 }
 
+/// Somebody who has a file of their own.
+fn without_namespaces_and_with_a_secret() -> (Person, std::path::PathBuf) {
+    let person = without_namespaces().accepting("landlock-only");
+    let secret = person.at("home/secret");
+    std::fs::write(&secret, "mine").unwrap();
+    std::os::unix::fs::chown(&secret, Some(person.uid), Some(person.uid)).unwrap();
+    (person, secret)
+}
+
 #[test]
 fn without_namespaces_the_users_files_and_processes_are_out_of_reach() {
     if !is_root() {
         return;
     }
-    let person = without_namespaces().accepting("landlock-only");
-    let secret = person.at("home/secret");
-    std::fs::write(&secret, "mine").unwrap();
-    std::os::unix::fs::chown(&secret, Some(person.uid), Some(person.uid)).unwrap();
+    let (person, secret) = without_namespaces_and_with_a_secret();
     let code = format!(
         "import os, socket\n\
          def refused(call, *args):\n try: call(*args)\n except OSError: return True\n\
@@ -216,10 +222,7 @@ fn without_namespaces_not_even_the_mode_of_a_file_can_be_changed() {
     if !is_root() {
         return;
     }
-    let person = without_namespaces().accepting("landlock-only");
-    let secret = person.at("home/secret");
-    std::fs::write(&secret, "mine").unwrap();
-    std::os::unix::fs::chown(&secret, Some(person.uid), Some(person.uid)).unwrap();
+    let (person, secret) = without_namespaces_and_with_a_secret();
     let code = format!(
         "import os\n\
          def refused(call, *args):\n try: call(*args)\n except OSError: return True\n\

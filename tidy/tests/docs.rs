@@ -113,17 +113,22 @@ impl World {
     fn new() -> World {
         let dir = tempfile::tempdir().unwrap();
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
-        for name in ["bin", "here", "here/examples", "root", "user"] {
+        let examples = "here/examples";
+        for name in ["bin", "here", examples, "here/examples/policies", "root", "user"] {
             fs::create_dir(dir.path().join(name)).unwrap();
             open(&dir.path().join(name)).unwrap();
         }
         open(dir.path()).unwrap();
         fs::copy(binary(), dir.path().join("bin/hotcell")).unwrap();
-        for example in fs::read_dir(root().join("examples")).unwrap() {
-            let example = example.unwrap();
-            let copy = dir.path().join("here/examples").join(example.file_name());
-            fs::copy(example.path(), &copy).unwrap();
-            fs::set_permissions(copy, fs::Permissions::from_mode(0o644)).unwrap();
+        for from in ["examples", "examples/policies"] {
+            for example in fs::read_dir(root().join(from)).unwrap().map(Result::unwrap) {
+                if example.file_type().unwrap().is_dir() {
+                    continue;
+                }
+                let copy = dir.path().join("here").join(from).join(example.file_name());
+                fs::copy(example.path(), &copy).unwrap();
+                fs::set_permissions(copy, fs::Permissions::from_mode(0o644)).unwrap();
+            }
         }
         World { dir }
     }

@@ -16,6 +16,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the launcher stands alone: what it must know comes over its socket (crates/jail/src/wire.rs)",
     ),
     (
+        "hotcell-approver",
+        &["hotcell-types"],
+        "an approver signs what is put before them: what it is about is for others to know",
+    ),
+    (
         "hotcell-request",
         &["hotcell-request-macros", "hotcell-types"],
         "a request becomes a call without IO and without a decision",
@@ -31,9 +36,10 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         &["hotcell-types"],
         "a tree is touched through held descriptors, and knows no call",
     ),
+    ("hotcell-glob", &[], "a pattern is text; who asks for what is no affair of it"),
     (
         "hotcell-policy",
-        &["hotcell-request", "hotcell-types"],
+        &["hotcell-glob", "hotcell-request", "hotcell-types"],
         "a decision depends on the call and on facts that the engine brings, and on nothing else",
     ),
     (
@@ -47,9 +53,31 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the record takes drafts and keeps them: what they mean is the engine's affair",
     ),
     (
+        "hotcell-review",
+        &["hotcell-approver", "hotcell-record", "hotcell-request", "hotcell-types"],
+        "the queue takes a transaction and gives back drafts: what an approval leads to is the engine's affair",
+    ),
+    (
         "hotcell-ledger",
         &["hotcell-types"],
         "the ledger takes a transaction and gives back statements: who records them is the engine's affair",
+    ),
+    ("hotcell-strip", &[], "text becomes text: who asks for it, and for what, is not its affair"),
+    (
+        "hotcell-evaluator",
+        &["hotcell-strip"],
+        "the evaluator stands alone in its sandbox: what it must know comes over its standard input",
+    ),
+    (
+        "hotcell-extension",
+        &["hotcell-evaluator", "hotcell-sandbox", "hotcell-types"],
+        "it asks rules and tells what they said: what follows from that is the policy's affair",
+    ),
+    (
+        "hotcell-bearer",
+        &["hotcell-glob", "hotcell-types"],
+        "bearers take facts and a transaction and give back changes: who asks and who records is the \
+         engine's affair",
     ),
     (
         "hotcell-tools",
@@ -59,10 +87,15 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell-engine",
         &[
+            "hotcell-approver",
+            "hotcell-bearer",
+            "hotcell-extension",
+            "hotcell-glob",
             "hotcell-ledger",
             "hotcell-policy",
             "hotcell-record",
             "hotcell-request",
+            "hotcell-review",
             "hotcell-sandbox",
             "hotcell-schedule",
             "hotcell-tools",
@@ -74,10 +107,14 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell",
         &[
+            "hotcell-approver",
+            "hotcell-bearer",
             "hotcell-engine",
+            "hotcell-glob",
             "hotcell-ledger",
             "hotcell-record",
             "hotcell-request",
+            "hotcell-review",
             "hotcell-sandbox",
             "hotcell-types",
         ],
@@ -116,6 +153,7 @@ const TWICE: &[(&str, &str)] = &[
     ("bit-set", "fancy-regex, of jsonschema, and proptest"),
     ("bit-vec", "of bit-set"),
     ("getrandom", "ahash, of jsonschema"),
+    ("hashbrown", "oxc_allocator still uses 0.16"),
     ("syn", "schemars_derive and others still use 2"),
 ];
 

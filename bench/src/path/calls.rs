@@ -78,7 +78,7 @@ pub(super) struct Burst {
 
 impl Calls {
     pub(super) fn open(home: &Path) -> Result<Calls, Failure> {
-        let policy = Policy::with_workspace_writes();
+        let policy = Some(Policy::with_workspace_writes());
         let engine = Engine::open(Options { policy, ..Options::at(home) })?;
         engine.add(WriteTool.tool()?, WriteTool)?;
         let mut keep = KeepTool.tool()?;
@@ -203,9 +203,8 @@ impl Calls {
         let mut bytes = Vec::new();
         for event in self.record()?.events(&filter)? {
             encode(&event, &mut bytes)?;
-            for summary in event.input.iter().chain(&event.output) {
-                bytes.extend(self.record()?.payload(summary)?.unwrap_or_default());
-            }
+            bytes.extend(self.record()?.input(&event)?.unwrap_or_default());
+            bytes.extend(self.record()?.output(&event)?.unwrap_or_default());
         }
         Ok(bytes.len())
     }

@@ -87,9 +87,8 @@ fn hash(record: &Record) -> Result<(u64, Duration), Failure> {
             let mut text = Vec::new();
             encode(event, &mut text)?;
             texts.push(text);
-            for summary in event.input.iter().chain(&event.output) {
-                texts.extend(record.payload(summary)?);
-            }
+            texts.extend(record.input(event)?);
+            texts.extend(record.output(event)?);
         }
         let begun = Instant::now();
         for text in &texts {
