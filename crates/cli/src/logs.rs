@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use hotcell_engine::{Entry, Said, Until};
+use hotcell_engine::{Entry, Listen, Said, Until};
 use hotcell_types::{CallId, Status};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn logs(args: Args) -> Result<u8, Problem> {
         written = if args.json { tell_json(&entry) } else { tell(&entry.what) };
         written.is_ok()
     };
-    let shown = engine.logs(&home::caller(), call, until, &mut each)?;
+    let shown = engine.logs(&home::caller(), call, Listen::new(until), &mut each)?;
     if !args.json {
         for reason in shown.reviews().filter_map(|event| event.reason.as_ref()) {
             print::to_people(&format!("hotcell: {}\n", print::harmless(reason)));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hotcell_ledger::{Blob, Role};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_tools::run::{self, Content, Word};
+use hotcell_types::CallId;
 use hotcell_workspace::Digest;
 
 use crate::artifacts::{self, Product};
@@ -21,6 +22,8 @@ const SMALL: u64 = 1 << 20;
 /// Everything that goes along with a call.
 #[derive(Default)]
 pub struct Attached<'a> {
+    /// The name of the call, where the door has to tell it before there is a reply.
+    pub id: Option<CallId>,
     pub files: Vec<Attachment>,
     pub stdin: Option<Input>,
     /// Hears output while it appears. The reply has it in any case.

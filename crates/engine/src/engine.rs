@@ -43,6 +43,7 @@ use crate::rulebook::Rulebook;
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
 use crate::tokens::{TokenAnswer, TokenAsk};
+use crate::under_way::UnderWay;
 
 /// How an engine is set up, by whoever embeds it.
 #[derive(Debug, Clone)]
@@ -102,6 +103,8 @@ pub enum Ask<'a> {
     Events(Filter),
     /// Everything that is known of one call.
     Show(CallId),
+    /// Ends a call that goes on in this process.
+    Cancel(CallId),
     /// A recorded call again, as a new one, and how the two compare.
     Replay(CallId, Ignore),
     /// Whether the record is what was recorded.
@@ -123,6 +126,7 @@ pub enum Answer {
     Runs(Vec<Run>),
     Events(Vec<Event>),
     Shown(Box<Shown>),
+    Cancelled,
     Replayed(Box<Replayed>),
     Verified(Box<Verdict>),
     Failed(Problem),
@@ -207,6 +211,7 @@ pub struct Engine {
     pub(crate) cache: Cache,
     pub(crate) claims: Claims,
     pub(crate) crowds: Crowds,
+    pub(crate) under_way: UnderWay,
     watch: Option<Watch>,
     pub(crate) artifacts: Artifacts,
     /// The keys of tokens.
@@ -263,6 +268,7 @@ impl Engine {
             cache: Cache::default(),
             claims: Claims::default(),
             crowds: Crowds::default(),
+            under_way: UnderWay::default(),
             watch: options.watch,
             artifacts: Artifacts::at(&options.home).within(options.quota.get()),
             ring: OnceLock::new(),
@@ -288,6 +294,9 @@ impl Engine {
             Ask::Show(id) => self
                 .show(caller, id)
                 .map_or_else(Answer::Failed, |shown| Answer::Shown(Box::new(shown))),
+            Ask::Cancel(id) => {
+                self.cancel(caller, id).map_or_else(Answer::Failed, |()| Answer::Cancelled)
+            }
             Ask::Replay(id, ignore) => {
                 let replayed = self.replay(caller, id, &ignore);
                 replayed
@@ -325,7 +334,7 @@ impl Engine {
         request: Request,
         attached: Attached<'_>,
     ) -> Reply {
-        let id = new_id();
+        let id = attached.id.unwrap_or_else(new_id);
         let called = catch_unwind(AssertUnwindSafe(|| self.call(id, caller, request, attached)));
         called.unwrap_or_else(|_| Reply::failed(id, panicked()))
     }
@@ -499,8 +508,8 @@ fn own(caller: &Caller, filter: Filter) -> Filter {
     Filter { tenant: caller.tenant.clone(), ..filter }
 }
 
-/// Its time and place among all calls.
-pub(crate) fn new_id() -> CallId {
+/// A name for a call that is about to be made: its time and place among all calls.
+pub fn new_id() -> CallId {
     let mut chance = [0; 10];
     // Without chance there is still the time; two in one nanosecond would be refused by the record.
     rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty()).ok();

@@ -22,14 +22,21 @@ use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
 use crate::products;
 use crate::reply::Problem;
+use crate::under_way::Rope;
 
 /// What the scheduler holds of a call: its run, as soon as there is one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reins {
     run: Mutex<Option<Handle>>,
+    /// The same for whoever wants the call to end.
+    pub(crate) rope: Arc<Rope>,
 }
 
 impl Reins {
+    pub(crate) fn of(rope: Arc<Rope>) -> Reins {
+        Reins { run: Mutex::default(), rope }
+    }
+
     fn run(&self) -> MutexGuard<'_, Option<Handle>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,6 +134,7 @@ impl Engine {
         let limits = job.limits;
         let running = self.sandbox()?.start(job)?;
         *reins.run() = Some(running.handle());
+        reins.rope.runs(running.handle());
         if let Some(started) = attached.started.take() {
             started(running.handle());
         }

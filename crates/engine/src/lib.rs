@@ -49,6 +49,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod under_way;
 mod weigh;
 
 pub use attached::{Attached, Attachment, Input};
@@ -56,12 +57,13 @@ pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
 pub use early::Early;
 pub use ended::MOST_VALUE;
-pub use engine::{Answer, Ask, Engine, OpenError, Options};
+pub use engine::{Answer, Ask, Engine, OpenError, Options, new_id};
 pub use gc::{Amount, Collected, Gc, Keep};
 pub use hotcell_policy::Snapshot as Policy;
+pub use hotcell_sandbox::lang;
 pub use hotcell_tools::run;
 pub use hotcell_workspace::{Globs, SnapshotBounds};
-pub use logs::{Entry, Said, Until};
+pub use logs::{Entry, Listen, Position, Said, Until};
 pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};

@@ -55,6 +55,35 @@ pub enum Until {
     TheEnd,
 }
 
+/// How to listen.
+pub struct Listen<'a> {
+    pub until: Until,
+    /// What was heard before is left out.
+    pub from: Position,
+    /// Asked now and again, while nothing is said, whether anybody still wants to hear.
+    pub still: &'a dyn Fn() -> bool,
+}
+
+/// Bytes of each stream, counted from the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    pub stdout: u64,
+    pub stderr: u64,
+}
+
+impl Listen<'_> {
+    pub fn new(until: Until) -> Listen<'static> {
+        Listen { until, from: Position::default(), still: &|| true }
+    }
+}
+
+impl std::fmt::Debug for Listen<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Listen { until, from, .. } = self;
+        f.debug_struct("Listen").field("until", until).field("from", from).finish_non_exhaustive()
+    }
+}
+
 impl Engine {
     /// Tells what a call has printed and, if that is asked for, goes on until it has ended. `each` says
     /// whether it wants more. Gives what is known of the call then.
@@ -62,11 +91,12 @@ impl Engine {
         &self,
         caller: &Caller,
         call: CallId,
-        until: Until,
+        listen: Listen<'_>,
         each: &mut dyn FnMut(Entry) -> bool,
     ) -> Result<Shown, Problem> {
+        let Listen { until, from, still } = listen;
         let mut shown = self.show(caller, call)?;
-        let mut heard = Heard { each, stdout: 0, stderr: 0, wants_more: true };
+        let mut heard = Heard { each, at: Position::default(), from, wants_more: true };
         if shown.end.is_none() {
             let mut ear = Ear::new(self.home(), call).map_err(|error| deaf(&error))?;
             let mut has_news = true;
@@ -79,7 +109,7 @@ impl Engine {
                 if written != Written::GoesOn || !has_news {
                     shown = self.show(caller, call)?;
                 }
-                if shown.end.is_some() || until == Until::Now || !heard.wants_more {
+                if shown.end.is_some() || until == Until::Now || !heard.wants_more || !still() {
                     break;
                 }
                 has_news = ear.wait().map_err(|error| deaf(&error))?;
@@ -98,8 +128,8 @@ impl Engine {
     fn rest(&self, caller: &Caller, shown: &Shown, heard: &mut Heard<'_>) -> Result<(), Problem> {
         for artifact in &shown.artifacts {
             let begin = match artifact.role {
-                Role::Stdout => heard.stdout,
-                Role::Stderr => heard.stderr,
+                Role::Stdout => heard.at.stdout.max(heard.from.stdout),
+                Role::Stderr => heard.at.stderr.max(heard.from.stderr),
                 _ => continue,
             };
             if heard.wants_more && begin < artifact.blob.size {
@@ -120,6 +150,10 @@ impl Engine {
         let answer = self.artifacts.ask(self.recording()?, caller, ask)?;
         let ArtifactAnswer::Content { mut content, .. } = answer else { return Ok(()) };
         io::copy(&mut content.by_ref().take(begin), &mut io::sink()).map_err(|e| deaf(&e))?;
+        match artifact.role {
+            Role::Stdout => heard.at.stdout = begin,
+            _ => heard.at.stderr = begin,
+        }
         let mut chunk = vec![0; CHUNK];
         while heard.wants_more {
             let length = content.read(&mut chunk).map_err(|error| deaf(&error))?;
@@ -137,20 +171,31 @@ impl Engine {
 /// How much was passed on.
 struct Heard<'a> {
     each: &'a mut dyn FnMut(Entry) -> bool,
-    stdout: u64,
-    stderr: u64,
+    at: Position,
+    /// Only what comes later is passed on.
+    from: Position,
     wants_more: bool,
 }
 
 impl Heard<'_> {
-    fn hear(&mut self, entry: Entry) {
-        match &entry.what {
-            Said::Stdout(bytes) => self.stdout += bytes.len() as u64,
-            Said::Stderr(bytes) => self.stderr += bytes.len() as u64,
-            Said::Used { .. } => {}
+    fn hear(&mut self, mut entry: Entry) {
+        let is_news = match &mut entry.what {
+            Said::Stdout(bytes) => is_news(bytes, &mut self.at.stdout, self.from.stdout),
+            Said::Stderr(bytes) => is_news(bytes, &mut self.at.stderr, self.from.stderr),
+            Said::Used { .. } => true,
+        };
+        if is_news {
+            self.wants_more = self.wants_more && (self.each)(entry);
         }
-        self.wants_more = self.wants_more && (self.each)(entry);
     }
+}
+
+/// Leaves what comes after `from`, and says whether there is any.
+fn is_news(bytes: &mut Vec<u8>, at: &mut u64, from: u64) -> bool {
+    let known = usize::try_from(from.saturating_sub(*at)).unwrap_or(usize::MAX).min(bytes.len());
+    *at += bytes.len() as u64;
+    bytes.drain(..known);
+    !bytes.is_empty()
 }
 
 /// What there is of a file.

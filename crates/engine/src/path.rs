@@ -55,6 +55,11 @@ impl Done {
         Done { problem: Some(problem.clone()), ..Done::new(problem.status()) }
     }
 
+    fn cancelled() -> Done {
+        let problem = Problem::new("it was ended", "somebody cancelled it", "ask again");
+        Done { problem: Some(problem), ..Done::new(Status::Cancelled) }
+    }
+
     fn new(status: Status) -> Done {
         let files = Vec::new();
         Done { status, value: None, problem: None, run: None, limits: None, files, live: None }
@@ -417,12 +422,17 @@ impl Engine {
             let why = "as many calls of it as it allows are going on";
             return Done::failed(busy(why.into(), "try again later"));
         };
-        let reins = Arc::new(Reins::default());
+        let findable = self.under_way.begin(call);
+        let reins = Arc::new(Reins::of(Arc::clone(&findable.rope)));
         let turn = match self.turn(call, &ready, &reins) {
             Ok(turn) => turn,
+            Err(_) if reins.rope.is_pulled() => return Done::cancelled(),
             Err(problem) => return Done::failed(problem),
         };
         self.passed(call.id(), Stage::Scheduled);
+        if reins.rope.is_pulled() {
+            return Done::cancelled();
+        }
         let done = checked(call, self.carry_out(permit, ready, &mut attached, &reins));
         self.passed(call.id(), Stage::CarriedOut);
         match turn.map(|turn| turn.finish(done.status == Status::Success)) {
@@ -463,6 +473,7 @@ impl Engine {
         };
         let waiting = self.machine().scheduler.request(want, Arc::clone(reins) as _);
         let waiting = waiting.map_err(not_taken)?;
+        reins.rope.waits(waiting.cancel_handle());
         waiting.wait().map(Some).map_err(|why| busy(why.to_string(), "ask again"))
     }
 

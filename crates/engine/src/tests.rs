@@ -534,7 +534,10 @@ fn a_call_of_another_tenant_is_not_there() {
         let Answer::Failed(problem) = world.engine.ask(&other, ask) else { panic!("it is there") };
         problems.push(problem);
     }
-    let logs = world.engine.logs(&other, reply.id, crate::Until::TheEnd, &mut |_| true);
+    let logs =
+        world
+            .engine
+            .logs(&other, reply.id, crate::Listen::new(crate::Until::TheEnd), &mut |_| true);
     problems.push(logs.unwrap_err());
     for problem in problems {
         assert_eq!(problem.kind, crate::ProblemKind::NotFound);

@@ -79,7 +79,11 @@ impl Request {
 
     /// Reads a request from JSON. What it does not know is refused, not ignored.
     pub fn from_json(bytes: &[u8]) -> Result<Request, Vec<Fault>> {
-        let value = json::parse(bytes, &Bounds::CALL).map_err(|fault| vec![fault])?;
+        Request::from_value(json::parse(bytes, &Bounds::CALL).map_err(|fault| vec![fault])?)
+    }
+
+    /// The same from what was read with [`json::parse`].
+    pub fn from_value(value: Value) -> Result<Request, Vec<Fault>> {
         let wire: Wire = crate::read_as(&WIRE, value)?;
         Ok(Request {
             tool: wire.tool,
