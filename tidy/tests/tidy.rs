@@ -105,8 +105,24 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the engine is the one crate that sees every stage, and knows no door",
     ),
     (
+        "hotcell-api",
+        &[
+            "hotcell-approver",
+            "hotcell-bearer",
+            "hotcell-engine",
+            "hotcell-glob",
+            "hotcell-ledger",
+            "hotcell-record",
+            "hotcell-request",
+            "hotcell-review",
+            "hotcell-types",
+        ],
+        "documents are what doors say and hear: what they lead to is the engine's affair",
+    ),
+    (
         "hotcell",
         &[
+            "hotcell-api",
             "hotcell-approver",
             "hotcell-bearer",
             "hotcell-engine",

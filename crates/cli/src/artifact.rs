@@ -7,13 +7,10 @@ use std::fs::OpenOptions;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Checked, Which, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_ledger::{
-    Artifact, ArtifactName, Content, Filter, MAX_PAGE, Media, Named, Page, Role, Search, Tag,
-};
+use hotcell_ledger::{Artifact, Content, Filter, MAX_PAGE, Media, Named, Page, Role, Search, Tag};
 use hotcell_record::{From, Standing};
 use hotcell_sandbox::cause;
 use hotcell_types::{CallId, Name};
@@ -33,7 +30,7 @@ pub(crate) enum Command {
     /// Shows what an artifact came from, and what came from it
     Lineage {
         /// An id, a name, or NAME@VERSION
-        artifact: Picked,
+        artifact: Which,
         /// Most steps in each direction
         #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
         depth: u32,
@@ -52,7 +49,7 @@ pub(crate) enum Command {
     /// Sets a tag on an artifact
     Tag {
         /// An id, a name, or NAME@VERSION
-        artifact: Picked,
+        artifact: Which,
         /// One line of at most 64 bytes
         tag: Tag,
         /// Lift the tag instead
@@ -65,7 +62,7 @@ pub(crate) enum Command {
     /// Makes an old version of a name its newest; nothing is removed
     Rollback {
         /// NAME@VERSION
-        version: Picked,
+        version: Which,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -99,7 +96,7 @@ pub(crate) struct LsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct GetArgs {
     /// An id, a name (its newest version), or NAME@VERSION
-    artifact: Picked,
+    artifact: Which,
     /// A file that is not there yet; without it, standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -111,32 +108,6 @@ pub(crate) struct GetArgs {
     json: bool,
 }
 
-/// An artifact, as it is written on a command line.
-#[derive(Debug, Clone)]
-pub(crate) struct Picked(Which);
-
-impl FromStr for Picked {
-    type Err = String;
-
-    /// What looks like an id is one, and a number after the last `@` is a version.
-    fn from_str(text: &str) -> Result<Picked, String> {
-        if let Ok(id) = text.parse() {
-            return Ok(Picked(Which::Id(id)));
-        }
-        let is_number =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let (name, version) = match text.rsplit_once('@') {
-            Some((name, version)) if is_number(version) => {
-                let number = version.parse().map_err(|_| "its version is too large: write less")?;
-                (name, Some(number))
-            }
-            _ => (text, None),
-        };
-        let name = name.parse::<ArtifactName>().map_err(|error| error.to_string())?;
-        Ok(Picked(Which::Named { name, version }))
-    }
-}
-
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
         Command::Ls(args) => {
@@ -145,13 +116,11 @@ pub(crate) fn main(command: Command) -> u8 {
         }
         Command::Get(args) => {
             let json = args.json;
-            (if json { describe(args.artifact.0) } else { get(args) }, json)
+            (if json { describe(args.artifact) } else { get(args) }, json)
         }
-        Command::Lineage { artifact, depth, json } => {
-            (lineage::show(artifact.0, depth, json), json)
-        }
+        Command::Lineage { artifact, depth, json } => (lineage::show(artifact, depth, json), json),
         Command::Verify { json } => (verify(json), json),
-        Command::Tag { artifact: Picked(which), tag, remove, json } => {
+        Command::Tag { artifact: which, tag, remove, json } => {
             let ask = match remove {
                 true => ArtifactAsk::Untag { which, tag },
                 false => ArtifactAsk::Tag { which, tag },
@@ -236,7 +205,7 @@ fn get(args: GetArgs) -> Result<u8, Problem> {
         ArtifactAnswer::Content { artifact, content } => Ok((artifact, content)),
         _ => Err(no_answer()),
     };
-    let (artifact, mut content) = found(args.artifact.0)?;
+    let (artifact, mut content) = found(args.artifact)?;
     let Some(path) = args.output else {
         let mut out = io::stdout().lock();
         if out.is_terminal() {
@@ -317,7 +286,7 @@ fn is_plain(content: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-fn rollback(Picked(version): Picked, json: bool) -> Result<u8, Problem> {
+fn rollback(version: Which, json: bool) -> Result<u8, Problem> {
     match version {
         Which::Named { name, version: Some(version) } => {
             change(ArtifactAsk::Rollback { name, version }, json)
@@ -419,29 +388,6 @@ fn no_answer() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_artifact_is_picked_by_id_by_name_or_by_version() {
-        let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-        assert!(matches!(id.parse(), Ok(Picked(Which::Id(found))) if found.to_string() == id));
-        for (text, name, version) in [
-            ("a.py", "a.py", None),
-            ("a.py@3", "a.py", Some(3)),
-            ("a@3@4", "a@3", Some(4)),
-            ("user@host", "user@host", None),
-            ("a@", "a@", None),
-            ("a@-1", "a@-1", None),
-            ("dir/ü:stdout@1", "dir/ü:stdout", Some(1)),
-        ] {
-            let Ok(Picked(Which::Named { name: found, version: number })) = text.parse() else {
-                panic!("{text}")
-            };
-            assert_eq!((found.as_str(), number), (name, version), "{text}");
-        }
-        for bad in ["", "@1", "a\nb", "a@99999999999999999999", &"x".repeat(2000)] {
-            assert!(bad.parse::<Picked>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn what_a_terminal_would_obey_is_not_plain() {

@@ -32,6 +32,12 @@ pub struct Explained {
     pub outcome: Outcome,
 }
 
+impl Explained {
+    pub fn spoke(&self) -> bool {
+        matches!(self.outcome, Outcome::Spoke | Outcome::Failed(_))
+    }
+}
+
 /// What became of asking a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {

@@ -48,7 +48,9 @@ pub use error::Error;
 pub use grant::{Grant, check_grant, take_grant};
 pub use hotcell_approver::{Fingerprint, ItemId, Reason, Signature, Verdict};
 pub use item::{Answered, Given, Item, Rule};
-pub use query::{Cursor, MOST_PAGE, MOST_PAGE_BYTES, Page, find, get, list, stored_call};
+pub use query::{
+    BadCursor, Cursor, MOST_PAGE, MOST_PAGE_BYTES, Page, find, get, list, stored_call,
+};
 pub use schema::{is_current, migrate};
 pub use wait::{MOST_WAIT, wait};
 pub use words::{Kind, State};

@@ -1,5 +1,8 @@
 //! Reading the queue: always for one tenant.
 
+use std::fmt;
+use std::str::FromStr;
+
 use hotcell_approver::ItemId;
 use hotcell_record::{Digest, Hex};
 use hotcell_request::Call;
@@ -35,6 +38,29 @@ pub struct Cursor {
 impl Cursor {
     fn after(item: &Item) -> Cursor {
         Cursor { is_waiting: item.state == State::Waiting, seq: item.seq }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.is_waiting { 'w' } else { 'r' };
+        write!(f, "{of}{}", self.seq)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("that is no place in the queue: take it from the page before")]
+pub struct BadCursor;
+
+impl FromStr for Cursor {
+    type Err = BadCursor;
+
+    fn from_str(text: &str) -> Result<Cursor, BadCursor> {
+        let is_waiting = text.starts_with('w');
+        let seq = text.strip_prefix(['w', 'r']).and_then(|seq| seq.parse().ok());
+        let cursor = Cursor { is_waiting, seq: seq.ok_or(BadCursor)? };
+        // One spelling only.
+        if cursor.to_string() == text { Ok(cursor) } else { Err(BadCursor) }
     }
 }
 

@@ -665,7 +665,7 @@ fn blocked(gone: &Gone) -> Vec<BlockedSyscall> {
     counted
         .map(|blocked| BlockedSyscall {
             number: blocked.number,
-            name: seccomp::syscall_name(blocked.number),
+            name: seccomp::syscall_name(blocked.number).map(Into::into),
             count: blocked.count,
         })
         .collect()

@@ -69,7 +69,7 @@ impl FromStr for Level {
 }
 
 /// One wall of the jail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
     UserNamespace,
@@ -175,7 +175,7 @@ impl fmt::Display for Layer {
 }
 
 /// What was seen of one layer, from outside, before the program was let go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerReport {
     pub layer: Layer,
     pub active: bool,

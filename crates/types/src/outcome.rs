@@ -1,6 +1,8 @@
 //! The one result of a run. Its JSON form is a published contract: docs/result.md.
 
-use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{LayerReport, Level, Limit};
 
@@ -71,14 +73,14 @@ impl Status {
 }
 
 /// How the program itself ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     Code(u8),
     Signal(u8),
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub status: Status,
     /// `None` when the program never started or its end could not be observed.
@@ -106,17 +108,17 @@ pub struct Outcome {
 }
 
 /// A bounded capture of a stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Invalid UTF-8 is replaced by U+FFFD.
-    #[serde(rename = "text", serialize_with = "lossy")]
+    #[serde(rename = "text", serialize_with = "lossy", deserialize_with = "text")]
     pub bytes: Vec<u8>,
     /// Bytes the program wrote.
     pub total: u64,
     pub truncated: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Relative to the working directory. Data, never a path to be trusted: U+FFFD replaces what is not UTF-8.
     pub path: String,
@@ -124,14 +126,14 @@ pub struct Artifact {
     pub sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     pub path: String,
     pub why: String,
 }
 
 /// What the run used. `None` where this host cannot say.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub wall_ms: u64,
     pub cpu_ms: Option<u64>,
@@ -144,15 +146,15 @@ pub struct Usage {
     pub oom_kills: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedSyscall {
     pub number: u32,
-    pub name: Option<&'static str>,
+    pub name: Option<Cow<'static, str>>,
     pub count: u64,
 }
 
 /// The stages of a run, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Finding the interpreter, starting the launcher, making the cgroup.
@@ -167,7 +169,7 @@ pub enum Stage {
     Finish,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     pub stage: Stage,
     pub micros: u64,
@@ -175,6 +177,10 @@ pub struct Timing {
 
 fn lossy<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(&String::from_utf8_lossy(bytes))
+}
+
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    String::deserialize(from).map(String::into_bytes)
 }
 
 #[cfg(test)]

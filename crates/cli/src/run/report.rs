@@ -307,7 +307,7 @@ pub(crate) mod tests {
             oom_kills: Some(0),
         };
         outcome.blocked_syscalls =
-            vec![BlockedSyscall { number: 101, name: Some("ptrace"), count: 1 }];
+            vec![BlockedSyscall { number: 101, name: Some("ptrace".into()), count: 1 }];
         outcome.layers =
             vec![LayerReport { layer: Layer::Seccomp, active: true, seen: "mode 2".into() }];
         outcome.timings = vec![

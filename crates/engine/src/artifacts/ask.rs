@@ -1,6 +1,8 @@
 //! What can be asked about artifacts. What is read is compared with the chain before it is given out;
 //! what is written is an event of whoever wrote it.
 
+use std::str::FromStr;
+
 use hotcell_ledger::{
     self as ledger, Artifact, ArtifactId, ArtifactName, Aspect, Content, Details, Edge, Error,
     Filter, Lineage, Note, Page, Ruling, Search, Statement, StoreError, Tag, Target, Transaction,
@@ -20,6 +22,28 @@ use crate::reply::Problem;
 pub enum Which {
     Id(ArtifactId),
     Named { name: ArtifactName, version: Option<u64> },
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    /// What looks like an id is one, and a number after the last `@` is a version.
+    fn from_str(text: &str) -> Result<Which, String> {
+        if let Ok(id) = text.parse() {
+            return Ok(Which::Id(id));
+        }
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (name, version) = match text.rsplit_once('@') {
+            Some((name, version)) if is_number(version) => {
+                let number = version.parse().map_err(|_| "its version is too large: write less")?;
+                (name, Some(number))
+            }
+            _ => (text, None),
+        };
+        let name = name.parse::<ArtifactName>().map_err(|error| error.to_string())?;
+        Ok(Which::Named { name, version })
+    }
 }
 
 /// Everything that can be asked about artifacts.
@@ -359,4 +383,32 @@ fn of_ledger(error: Error) -> Refused {
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
     let why = format!("{error}{}", cause.unwrap_or_default());
     Refused::Failed(Problem::new("it cannot be done", why, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_artifact_is_picked_by_id_by_name_or_by_version() {
+        let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        assert!(matches!(id.parse(), Ok(Which::Id(found)) if found.to_string() == id));
+        for (text, name, version) in [
+            ("a.py", "a.py", None),
+            ("a.py@3", "a.py", Some(3)),
+            ("a@3@4", "a@3", Some(4)),
+            ("user@host", "user@host", None),
+            ("a@", "a@", None),
+            ("a@-1", "a@-1", None),
+            ("dir/ü:stdout@1", "dir/ü:stdout", Some(1)),
+        ] {
+            let Ok(Which::Named { name: found, version: number }) = text.parse() else {
+                panic!("{text}")
+            };
+            assert_eq!((found.as_str(), number), (name, version), "{text}");
+        }
+        for bad in ["", "@1", "a\nb", "a@99999999999999999999", &"x".repeat(2000)] {
+            assert!(bad.parse::<Which>().is_err(), "{bad}");
+        }
+    }
 }
