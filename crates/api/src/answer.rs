@@ -322,7 +322,7 @@ impl Door<'_> {
             Problem::invalid("/ignore", "what may differ cannot be read", error)
         })?;
         match self.ask(engine::Ask::Replay(call, ignore))? {
-            engine::Answer::Replayed(replayed) => Ok(Answer::Replayed(Replayed::from(*replayed))),
+            engine::Answer::Replayed(replayed) => Ok(Answer::Replayed(Replayed::from(&*replayed))),
             _ => Err(Problem::no_answer()),
         }
     }
@@ -411,8 +411,7 @@ impl Door<'_> {
                 Ok(Answer::Lineage(Lineage::of(&artifact, &lineage, &others)))
             }
             ArtifactAnswer::Written { artifact, is_changed } => {
-                let artifact = Artifact::from(&*artifact);
-                Ok(Answer::Written(Written { version: 1, changed: is_changed, artifact }))
+                Ok(Answer::Written(Written::of(&artifact, is_changed)))
             }
             _ => Err(Problem::no_answer()),
         }
@@ -420,7 +419,7 @@ impl Door<'_> {
 
     fn queue(&self, ask: QueueAsk<'_>) -> Result<Answer, Problem> {
         match self.ask(engine::Ask::Queue(ask))? {
-            engine::Answer::Queue(QueueAnswer::Page(page)) => Ok(Answer::Items(Items::of(&page))),
+            engine::Answer::Queue(QueueAnswer::Page(page)) => Ok(Answer::Items(Items::of(&page.items, page.next))),
             engine::Answer::Queue(QueueAnswer::Item(queued)) => {
                 Ok(Answer::Item(Box::new(Item::of(&queued.item, Some(&queued)))))
             }
@@ -479,21 +478,22 @@ impl Door<'_> {
     }
 }
 
-impl From<engine::Replayed> for Replayed {
-    fn from(replayed: engine::Replayed) -> Replayed {
-        let same = replayed.is_same();
-        let difference =
-            |engine::Difference { what, was, is }: engine::Difference| Difference { what, was, is };
+impl From<&engine::Replayed> for Replayed {
+    fn from(replayed: &engine::Replayed) -> Replayed {
+        let difference = |one: &engine::Difference| {
+            let engine::Difference { what, was, is } = one.clone();
+            Difference { what, was, is }
+        };
         Replayed {
             version: 1,
             old: replayed.old,
             new: replayed.new.id,
-            same,
+            same: replayed.is_same(),
             status: replayed.new.status,
-            alike: replayed.same,
-            differences: replayed.differences.into_iter().map(difference).collect(),
+            alike: replayed.same.clone(),
+            differences: replayed.differences.iter().map(difference).collect(),
             more_differences: replayed.more,
-            ignored: replayed.ignored,
+            ignored: replayed.ignored.clone(),
         }
     }
 }

@@ -130,7 +130,7 @@ impl From<&ledger::Artifact> for Artifact {
 
 impl Artifacts {
     /// Of a page that may have been cut at `limit`.
-    pub(crate) fn of(artifacts: &[ledger::Artifact], limit: usize) -> Artifacts {
+    pub fn of(artifacts: &[ledger::Artifact], limit: usize) -> Artifacts {
         let next = artifacts.last().filter(|_| artifacts.len() >= limit);
         let next = next.map(|artifact| artifact.id.to_string());
         Artifacts { version: 1, artifacts: artifacts.iter().map(Artifact::from).collect(), next }
@@ -169,7 +169,7 @@ impl From<&ledger::Details> for Details {
 }
 
 impl Lineage {
-    pub(crate) fn of(
+    pub fn of(
         artifact: &ledger::Artifact,
         lineage: &ledger::Lineage,
         others: &[ledger::Artifact],
@@ -183,6 +183,12 @@ impl Lineage {
             cut: lineage.is_cut,
             artifacts: others.iter().map(Artifact::from).collect(),
         }
+    }
+}
+
+impl Written {
+    pub fn of(artifact: &ledger::Artifact, changed: bool) -> Written {
+        Written { version: 1, changed, artifact: Artifact::from(artifact) }
     }
 }
 

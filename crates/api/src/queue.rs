@@ -125,9 +125,9 @@ impl From<&review::Answered> for Answered {
 }
 
 impl Items {
-    pub(crate) fn of(page: &review::Page) -> Items {
-        let items = page.items.iter().map(|item| Item::of(item, None)).collect();
-        Items { version: 1, items, next: page.next.map(|cursor| cursor.to_string()) }
+    pub fn of(items: &[review::Item], next: Option<review::Cursor>) -> Items {
+        let items = items.iter().map(|item| Item::of(item, None)).collect();
+        Items { version: 1, items, next: next.map(|cursor| cursor.to_string()) }
     }
 }
 

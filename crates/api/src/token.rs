@@ -98,21 +98,27 @@ impl Bounds {
 }
 
 impl Tokens {
-    /// `revoked` says of which a parent was revoked, `now` what has expired.
-    pub(crate) fn of(page: &[bearer::Stored], limit: usize, now: i64) -> Tokens {
-        let next = page.last().filter(|_| page.len() >= limit).map(|token| token.claims.nonce);
-        let tokens = page.iter().map(|stored| Token::of(stored, now)).collect();
+    /// Of a page that may have been cut at `limit`.
+    pub(crate) fn of(page: &[bearer::Listed], limit: usize, now: i64) -> Tokens {
+        let next = page.last().filter(|_| page.len() >= limit);
+        let next = next.map(|last| last.stored.claims.nonce);
+        let tokens = page.iter().map(|listed| Token::of(listed, now)).collect();
         Tokens { version: 1, tokens, next }
     }
 }
 
+const GOOD: &str = "good";
+/// All that is left waits for somebody to agree.
+const HELD: &str = "held";
+
 impl Token {
-    pub fn of(stored: &bearer::Stored, now: i64) -> Token {
+    pub fn of(listed: &bearer::Listed, now: i64) -> Token {
+        let stored = &listed.stored;
         let bearer::Claims { id, holder, scope, uses, issued, expires, parent, .. } =
             &stored.claims;
         Token {
             id: id.to_string(),
-            state: state(stored, now),
+            state: state(listed, now),
             subject: holder.subject.to_string(),
             run: holder.run,
             operation: scope.operation.as_str().to_owned(),
@@ -128,14 +134,18 @@ impl Token {
             parent: parent.map(|parent| parent.to_string()),
         }
     }
+
+    pub fn can_be_used(&self) -> bool {
+        self.state == GOOD || self.state == HELD
+    }
 }
 
-fn state(stored: &bearer::Stored, now: i64) -> &'static str {
-    match stored {
-        bearer::Stored { revoked: Some(_), .. } => "revoked",
-        _ if stored.claims.expires <= now => "expired",
+fn state(listed: &bearer::Listed, now: i64) -> &'static str {
+    match &listed.stored {
+        _ if listed.is_revoked => "revoked",
+        stored if stored.claims.expires <= now => "expired",
         bearer::Stored { left: 0, held: 0, .. } => "used up",
-        bearer::Stored { left: 0, .. } => "held",
-        _ => "good",
+        bearer::Stored { left: 0, .. } => HELD,
+        _ => GOOD,
     }
 }

@@ -49,20 +49,39 @@ pub fn get(conn: &Connection, tenant: &Name, id: BearerId) -> Result<Option<Stor
     Ok(by_id(conn, id)?.filter(|stored| stored.claims.holder.tenant == *tenant))
 }
 
+/// A bearer in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub stored: Stored,
+    /// Or one that it was derived from.
+    pub is_revoked: bool,
+}
+
 /// A tenant's bearers with higher numbers than that, in their order, [`MAX_PAGE`] at most.
 pub fn list(
     conn: &Connection,
     tenant: &Name,
     after: u64,
     limit: usize,
-) -> Result<Vec<Stored>, Error> {
+) -> Result<Vec<Listed>, Error> {
     if !schema::is_current(conn)? {
         return Ok(Vec::new());
     }
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let limit = limit.min(MAX_PAGE) as i64;
     let rest = "WHERE tenant = ?1 AND nonce > ?2 ORDER BY nonce LIMIT ?3";
-    select(conn, rest, params![tenant.as_str(), after, limit])
+    let stored = select(conn, rest, params![tenant.as_str(), after, limit])?;
+    stored.into_iter().map(|stored| listed(conn, stored)).collect()
+}
+
+fn listed(conn: &Connection, stored: Stored) -> Result<Listed, Error> {
+    let above = match stored.claims.parent {
+        Some(_) => lineage(conn, stored.id())?,
+        None => None,
+    };
+    let above = above.is_some_and(|line| line.ancestors.iter().any(|one| one.revoked.is_some()));
+    let is_revoked = stored.revoked.is_some() || above;
+    Ok(Listed { stored, is_revoked })
 }
 
 /// The bearer of which the review of a call holds an operation.

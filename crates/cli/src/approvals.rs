@@ -11,7 +11,7 @@ use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
 use hotcell_engine::{Answer, Ask, Engine, QueueAnswer, QueueAsk, Queued};
 use hotcell_ledger::{Artifact, Role};
 use hotcell_review::{Item, Kind, MOST_PAGE, State};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
@@ -107,8 +107,7 @@ fn list(args: &ListArgs) -> Result<u8, Problem> {
     let items = items(&engine, args.all)?;
     if !args.watch {
         let text = if args.json {
-            let items: Vec<Value> = items.iter().map(|item| document(item, None)).collect();
-            format!("{}\n", json!({ "version": 1, "items": items }))
+            print::document(&hotcell_api::Items::of(&items, None))
         } else {
             let rows: String = items.iter().map(|item| row(item, args.all)).collect();
             head(args.all) + &rows
@@ -120,7 +119,7 @@ fn list(args: &ListArgs) -> Result<u8, Problem> {
     let mut tell = |items: &[Item]| {
         for item in items.iter().filter(|item| item.seq > last) {
             let text = match args.json {
-                true => format!("{}\n", document(item, None)),
+                true => document(item),
                 false => row(item, args.all),
             };
             code = code.max(print::data(&text));
@@ -210,45 +209,16 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// With the exact call, where it is still there.
-pub(crate) fn document(item: &Item, queued: Option<&Queued>) -> Value {
-    let shown = || serde_json::from_str(&item.shown).unwrap_or_default();
-    let arguments = queued.and_then(|queued| queued.call.clone()).unwrap_or_else(shown);
-    let rules: Vec<Value> =
-        item.rules.iter().map(|rule| json!({ "name": rule.name, "reason": rule.reason })).collect();
-    let answer = item.answer.as_ref().map(|answer| {
-        let given = &answer.given;
-        json!({
-            "verdict": given.verdict.name(), "by": answer.name,
-            "approver": given.approver.to_string(), "reason": given.reason.as_str(),
-            "time_ns": given.time, "expires_ns": given.expires,
-        })
-    });
-    json!({
-        "version": 1,
-        "id": item.id.to_string(),
-        "kind": item.kind.name(),
-        "state": item.state.name(),
-        "call": item.call,
-        "tool": item.tool,
-        "operation": item.operation,
-        "caller": item.caller,
-        "arguments": arguments,
-        "call_sha256": item.call_digest.to_string(),
-        "rules": rules,
-        "asked_ns": item.asked,
-        "expires_ns": item.expires,
-        "answer": answer,
-        "used_by": item.used.map(|(_, call)| call),
-        "difference": queued.and_then(|queued| queued.difference.as_ref()),
-    })
+/// One line for programs.
+pub(crate) fn document(item: &Item) -> String {
+    print::document(&hotcell_api::Item::of(item, None))
 }
 
 fn show(id: ItemId, workspace: WorkspaceArgs, json: bool) -> Result<u8, Problem> {
     let engine = home::look_with(workspace.dir)?;
     let queued = one(&engine, id)?;
     let text = match json {
-        true => format!("{}\n", document(&queued.item, Some(&queued))),
+        true => print::document(&hotcell_api::Item::of(&queued.item, Some(&queued))),
         false => page(&engine, &queued),
     };
     Ok(print::data(&text))
@@ -351,7 +321,7 @@ fn cancel(id: ItemId, json: bool) -> Result<u8, Problem> {
         return Err(Problem::error("the queue gave no answer"));
     };
     let code = match json {
-        true => print::data(&format!("{}\n", document(&queued.item, None))),
+        true => print::data(&document(&queued.item)),
         false => {
             print::to_people(&format!("hotcell: item {id} is {}\n", queued.item.state));
             0

@@ -96,7 +96,7 @@ fn answer(which: Which, verdict: Verdict, lasts: i64) -> Result<u8, Problem> {
         }
     };
     let code = if json {
-        print::data(&format!("{}\n", approvals::document(&queued.item, None)))
+        print::data(&approvals::document(&queued.item))
     } else {
         print::to_people(&format!("hotcell: item {id} is {}\n", queued.item.state));
         0

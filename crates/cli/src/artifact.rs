@@ -161,7 +161,7 @@ fn list(args: LsArgs) -> Result<u8, Problem> {
     let list = ArtifactAsk::List { filter: Box::new(filter), words, page };
     let ArtifactAnswer::Listed(artifacts) = ask(list)? else { return Err(no_answer()) };
     Ok(print::data(&match args.json {
-        true => document(&serde_json::json!({ "version": 1, "artifacts": artifacts })),
+        true => print::document(&hotcell_api::Artifacts::of(&artifacts, page.limit)),
         false => table(&artifacts),
     }))
 }
@@ -193,11 +193,7 @@ fn describe(which: Which) -> Result<u8, Problem> {
     let ArtifactAnswer::Details(details) = ask(ArtifactAsk::Details(which))? else {
         return Err(no_answer());
     };
-    let statement = details.statement().digest();
-    Ok(print::data(&document(&serde_json::json!({
-        "version": 1, "artifact": details.artifact, "came_from": details.edges,
-        "tags": details.tags, "verdicts": details.verdicts, "statement": statement,
-    }))))
+    Ok(print::data(&print::document(&hotcell_api::Details::from(&*details))))
 }
 
 fn get(args: GetArgs) -> Result<u8, Problem> {
@@ -301,9 +297,7 @@ fn change(change: ArtifactAsk, json: bool) -> Result<u8, Problem> {
         return Err(no_answer());
     };
     Ok(print::data(&match (json, is_changed) {
-        (true, _) => document(&serde_json::json!({
-            "version": 1, "changed": is_changed, "artifact": artifact,
-        })),
+        (true, _) => print::document(&hotcell_api::Written::of(&artifact, is_changed)),
         (false, true) => format!("{}  {}\n", artifact.id, title(&artifact)),
         (false, false) => format!("{}  {}: nothing to change\n", artifact.id, title(&artifact)),
     }))

@@ -76,7 +76,10 @@ fn log(args: LogArgs) -> Result<u8, Problem> {
     let Answer::Events(events) = home::ask(Ask::Events(filter))? else { return Err(no_answer()) };
     let mut text = String::new();
     for event in &events {
-        text.push_str(&if args.json { event_json(event) } else { event_line(event) });
+        text.push_str(&match args.json {
+            true => print::document(&hotcell_api::Event::from(event)),
+            false => event_line(event),
+        });
     }
     Ok(print::data(&text))
 }
@@ -96,21 +99,6 @@ pub(crate) fn event_line(event: &Event) -> String {
         or_dash(event.status.map(|status| status.name().to_owned())),
         or_dash(event.call.map(|call| call.to_string())),
     )
-}
-
-fn event_json(event: &Event) -> String {
-    format!("{}\n", event_document(event))
-}
-
-pub(crate) fn event_document(event: &Event) -> serde_json::Value {
-    serde_json::json!({
-        "seq": event.seq, "time_ns": event.time, "kind": event.kind.name(),
-        "call": event.call, "parent": event.parent, "operation": event.operation, "tool": event.tool,
-        "caller": event.caller, "decision": event.decision, "rules": event.rules,
-        "bearer": event.bearer,
-        "reason": event.reason, "status": event.status, "duration_ns": event.duration_ns,
-        "sandbox": event.sandbox, "hash": event.hash.to_string(),
-    })
 }
 
 fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {

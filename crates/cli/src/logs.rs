@@ -1,11 +1,9 @@
 //! `hotcell logs`: what a call printed, or prints.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use hotcell_engine::{Entry, Listen, Said, Until};
 use hotcell_types::{CallId, Status};
-use serde_json::{Value, json};
 
 use crate::home;
 use crate::print::{self, exit_of};
@@ -39,7 +37,7 @@ fn logs(args: Args) -> Result<u8, Problem> {
     let until = if args.follow { Until::TheEnd } else { Until::Now };
     let mut written = Ok(());
     let mut each = |entry: Entry| {
-        written = if args.json { tell_json(&entry) } else { tell(&entry.what) };
+        written = if args.json { tell_json(entry) } else { tell(&entry.what) };
         written.is_ok()
     };
     let shown = engine.logs(&home::caller(), call, Listen::new(until), &mut each)?;
@@ -67,17 +65,6 @@ fn all(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-fn tell_json(entry: &Entry) -> io::Result<()> {
-    let millis = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    let printed = |stream: &str, bytes: &[u8]| -> Value {
-        json!({ "at_ms": millis(entry.at), "stream": stream, "text": String::from_utf8_lossy(bytes) })
-    };
-    let document = match &entry.what {
-        Said::Stdout(bytes) => printed("stdout", bytes),
-        Said::Stderr(bytes) => printed("stderr", bytes),
-        Said::Used { cpu, memory_bytes } => json!({
-            "at_ms": millis(entry.at), "cpu_ms": millis(*cpu), "memory_bytes": memory_bytes,
-        }),
-    };
-    all(&mut io::stdout().lock(), format!("{document}\n").as_bytes())
+fn tell_json(entry: Entry) -> io::Result<()> {
+    all(&mut io::stdout().lock(), print::document(&hotcell_api::Log::from(entry)).as_bytes())
 }

@@ -19,6 +19,11 @@ pub(crate) fn data_and(text: &str, code: u8) -> u8 {
     }
 }
 
+/// A document, on one line.
+pub(crate) fn document(document: &impl serde::Serialize) -> String {
+    serde_json::to_string(document).unwrap_or_default() + "\n"
+}
+
 /// The exit number for having written, or not.
 pub(crate) fn exit_of(written: io::Result<()>) -> u8 {
     match written {

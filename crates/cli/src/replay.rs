@@ -2,7 +2,6 @@
 
 use hotcell_engine::{Answer, Ask, Difference, Ignore, Replayed};
 use hotcell_types::CallId;
-use serde_json::json;
 
 use crate::audit::no_answer;
 use crate::home;
@@ -50,26 +49,11 @@ fn replay(args: Args) -> Result<u8, Problem> {
         _ => return Err(no_answer()),
     };
     let code = if replayed.is_same() { 0 } else { DIFFERENT };
-    let text = if args.json { document(&replayed) } else { words(&replayed) };
+    let text = match args.json {
+        true => print::document(&hotcell_api::Replayed::from(&*replayed)),
+        false => words(&replayed),
+    };
     Ok(home::close(engine, print::data_and(&text, code)))
-}
-
-fn document(replayed: &Replayed) -> String {
-    let told =
-        |Difference { what, was, is }: &Difference| json!({ "what": what, "was": was, "is": is });
-    let differences: Vec<_> = replayed.differences.iter().map(told).collect();
-    let document = json!({
-        "version": 1,
-        "old": replayed.old,
-        "new": replayed.new.id,
-        "same": replayed.is_same(),
-        "status": replayed.new.status,
-        "alike": replayed.same,
-        "differences": differences,
-        "more_differences": replayed.more,
-        "ignored": replayed.ignored,
-    });
-    format!("{document}\n")
 }
 
 fn words(replayed: &Replayed) -> String {

@@ -9,9 +9,9 @@ use hotcell_engine::{Answer, Ask, Kept, Shown};
 use hotcell_ledger::{Artifact, Role};
 use hotcell_record::{Filter, Run};
 use hotcell_types::{CallId, Name};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::audit::{event_document, event_line, no_answer};
+use crate::audit::{event_line, no_answer};
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::run::report::size;
@@ -77,11 +77,7 @@ fn run_line(run: &Run, json: bool) -> String {
     let call = run.intent.call.map(|call| call.to_string()).unwrap_or_default();
     let nanos = run.end.as_ref().and_then(|end| end.duration_ns);
     if json {
-        let document = json!({
-            "call": call, "time_ns": run.intent.time, "tool": tool, "status": status,
-            "duration_ns": nanos,
-        });
-        return format!("{document}\n");
+        return print::document(&hotcell_api::Run::from(run));
     }
     format!(
         "{call}  {}  {:<22} {:<8} {}\n",
@@ -104,38 +100,10 @@ fn show(call: Option<CallId>, json: bool) -> Result<u8, Problem> {
         Answer::Failed(problem) => return Err(problem.into()),
         _ => return Err(no_answer()),
     };
-    Ok(print::data(&if json { format!("{}\n", document(&shown)) } else { page(&shown) }))
-}
-
-fn document(shown: &Shown) -> Value {
-    let Shown { begin, end, artifacts, .. } = shown;
-    let result = shown.result.value();
-    let part = |name| result.and_then(|result| result.get(name));
-    json!({
-        "version": 1,
-        "call": shown.id,
-        "tool": begin.tool,
-        "operation": begin.operation,
-        "caller": begin.caller,
-        "parent": begin.parent,
-        "children": shown.children,
-        "began_ns": begin.time,
-        "ended_ns": end.as_ref().map(|end| end.time),
-        "duration_ns": end.as_ref().and_then(|end| end.duration_ns),
-        "decision": begin.decision,
-        "rules": begin.rules,
-        "reason": begin.reason,
-        "status": shown.status(),
-        "why": end.as_ref().filter(|end| end.seq != begin.seq).and_then(|end| end.reason.as_ref()),
-        "arguments": shown.arguments.value(),
-        "arguments_missing": shown.arguments.why_not(),
-        "run": part("run"),
-        "value": part("value"),
-        "value_known": part("value_known"),
-        "result_missing": shown.result.why_not(),
-        "artifacts": artifacts,
-        "events": shown.events.iter().map(event_document).collect::<Vec<_>>(),
-    })
+    Ok(print::data(&match json {
+        true => print::document(&hotcell_api::Call::from(&*shown)),
+        false => page(&shown),
+    }))
 }
 
 fn page(shown: &Shown) -> String {

@@ -1,17 +1,17 @@
 //! `hotcell token`: what the policy allows, remembered for a while and for so many calls.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use hotcell_bearer::{BearerId, Claims, MAX_PAGE, Stored};
+use hotcell_bearer::{BearerId, Claims, MAX_PAGE};
 use hotcell_engine::{Answer, Ask, Engine, TokenAnswer, TokenAsk, TokenBounds};
 use hotcell_glob::Glob;
 use hotcell_record::now;
 use hotcell_request::{Arguments, Token, ToolName};
 use hotcell_sandbox::cause;
-use hotcell_types::{Span, hex};
+use hotcell_types::Span;
 
 use crate::home;
 use crate::print::{self, harmless};
@@ -199,24 +199,18 @@ fn rotate(grace: Option<Span>) -> Result<u8, Problem> {
 
 fn list(all: bool, json: bool) -> Result<u8, Problem> {
     let engine = home::look()?;
-    let (mut tokens, mut revoked) = (VecDeque::new(), HashSet::new());
-    let (mut after, mut left_out) = (0, false);
+    let (mut tokens, mut after, mut left_out) = (VecDeque::new(), 0, false);
     loop {
         let TokenAnswer::Listed(page) = ask(&engine, TokenAsk::List { after, limit: MAX_PAGE })?
         else {
             return Err(no_answer());
         };
         let Some(last) = page.last() else { break };
-        after = last.claims.nonce;
-        for token in page {
-            // Parents come before their children.
-            let is_revoked = |id: &BearerId| revoked.contains(id);
-            if token.revoked.is_some() || token.claims.parent.as_ref().is_some_and(is_revoked) {
-                revoked.insert(token.id());
-            }
-            let state = state(&token, revoked.contains(&token.id()));
-            if all || state == GOOD || state == HELD {
-                tokens.push_back((token, state));
+        after = last.stored.claims.nonce;
+        for listed in page {
+            let token = hotcell_api::Token::of(&listed, now());
+            if all || token.can_be_used() {
+                tokens.push_back((meant(&listed.stored.claims), token));
             }
             if tokens.len() > MOST_LISTED {
                 tokens.pop_front();
@@ -227,53 +221,26 @@ fn list(all: bool, json: bool) -> Result<u8, Problem> {
     if left_out {
         print::to_people(&format!("hotcell: only the newest {MOST_LISTED} are listed\n"));
     }
-    let code = print::data(&if json { document(&tokens) } else { table(&tokens) });
+    let code = print::data(&match json {
+        true => {
+            let tokens = tokens.into_iter().map(|(_, token)| token).collect();
+            print::document(&hotcell_api::Tokens { version: 1, tokens, next: None })
+        }
+        false => table(&tokens),
+    });
     Ok(home::close(engine, code))
 }
 
-const GOOD: &str = "good";
-/// All that is left waits for somebody to agree.
-const HELD: &str = "held";
-
-fn state(token: &Stored, is_revoked: bool) -> &'static str {
-    match token {
-        _ if is_revoked => "revoked",
-        _ if token.claims.expires <= now() => "expired",
-        Stored { left: 0, held: 0, .. } => "used up",
-        Stored { left: 0, .. } => HELD,
-        _ => GOOD,
-    }
-}
-
-fn table(tokens: &VecDeque<(Stored, &str)>) -> String {
+fn table(tokens: &VecDeque<(String, hotcell_api::Token)>) -> String {
     let row = |id: &str, state: &str, left: &str, until: &str, what: &str| {
         format!("{id:<32}  {state:<7}  {left:>9}  {until:<20}  {what}\n")
     };
     let mut text = row("ID", "STATE", "LEFT", "UNTIL", "FOR");
-    for (token, state) in tokens {
-        let left = format!("{}/{}", token.left, token.claims.uses);
-        let until = home::moment(token.claims.expires);
-        text.push_str(&row(&token.id().to_string(), state, &left, &until, &meant(&token.claims)));
+    for (what, token) in tokens {
+        let left = format!("{}/{}", token.left, token.uses);
+        text.push_str(&row(&token.id, token.state, &left, &home::moment(token.expires_ns), what));
     }
     text
-}
-
-fn document(tokens: &VecDeque<(Stored, &str)>) -> String {
-    let of = |(token, state): &(Stored, &str)| {
-        let Claims { id, holder, scope, uses, issued, expires, parent, .. } = &token.claims;
-        let paths: Vec<&str> = scope.paths.globs().iter().map(Glob::as_str).collect();
-        serde_json::json!({
-            "id": id.to_string(), "state": state, "subject": holder.subject, "run": holder.run,
-            "operation": scope.operation.as_str(),
-            "tool": scope.tool.as_ref().map(|tool| tool.name.as_str()), "paths": paths,
-            "arguments_sha256": scope.args.map(|digest| hex::text(&digest)),
-            "uses": uses, "left": token.left, "held": token.held, "issued_ns": issued,
-            "expires_ns": expires, "revoked_ns": token.revoked,
-            "parent": parent.map(|parent| parent.to_string()),
-        })
-    };
-    let tokens: Vec<_> = tokens.iter().map(of).collect();
-    format!("{}\n", serde_json::json!({ "version": 1, "tokens": tokens }))
 }
 
 fn no_answer() -> Problem {

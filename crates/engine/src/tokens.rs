@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hotcell_bearer::{
     self as bearer, Allowed, Bearer, BearerId, Change, Claims, Holder, Moment, Narrower, Paths,
-    Presented, Stored, Swept, Transaction, Who,
+    Presented, Swept, Transaction, Who,
 };
 use hotcell_glob::Glob;
 use hotcell_record::{Draft, Durability, Kind, WriteError, now};
@@ -65,7 +65,7 @@ pub enum TokenAnswer {
     },
     /// Whether it was good for anything until now.
     Revoked(bool),
-    Listed(Vec<Stored>),
+    Listed(Vec<bearer::Listed>),
     Rotated,
 }
 

@@ -382,8 +382,8 @@ fn a_narrower_token_is_for_less_and_falls_with_the_other() {
     assert!(why(&reply).contains("it was revoked"), "{reply:?}");
     let listed = world.ask(&caller(), TokenAsk::List { after: 0, limit: 100 });
     let Ok(TokenAnswer::Listed(all)) = listed else { panic!("{listed:?}") };
-    let left: Vec<_> = all.iter().map(|token| (token.left, token.revoked.is_some())).collect();
-    assert_eq!(left, [(1, true), (1, false), (0, false)]);
+    let left: Vec<_> = all.iter().map(|token| (token.stored.left, token.is_revoked)).collect();
+    assert_eq!(left, [(1, true), (1, true), (0, true)]);
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn what_a_review_holds_of_a_token_is_used_when_somebody_agrees_and_given_back_ot
         let of_token = || {
             let listed = world.ask(&caller(), TokenAsk::List { after: 0, limit: 1 });
             let Ok(TokenAnswer::Listed(all)) = listed else { panic!("{listed:?}") };
-            all.first().map(|token| (token.left, token.held))
+            all.first().map(|token| (token.stored.left, token.stored.held))
         };
         assert_eq!(of_token(), Some((0, 1)));
         let id = reply.review.unwrap();
@@ -684,7 +684,8 @@ fn tok_07_of_ten_uses_at_once_in_two_processes_one_has_an_effect_also_with_kill_
         else {
             panic!()
         };
-        assert_eq!((all[0].id(), all[0].left, all[0].held), (claims.id, 0, 0));
+        let token = &all[0].stored;
+        assert_eq!((token.id(), token.left, token.held), (claims.id, 0, 0));
         engine.close().unwrap();
         assert!(verify_artifacts(&dir.path().join("home")).unwrap().is_fine());
     }

@@ -67,15 +67,15 @@ fn a_tenant_sees_its_own_in_pages() {
     loop {
         let page = list(&house.conn, &Name::LOCAL, after, 7).unwrap();
         let Some(last) = page.last() else { break };
-        after = last.claims.nonce;
-        seen.extend(page.into_iter().map(|stored| stored.claims.nonce));
+        after = last.stored.claims.nonce;
+        seen.extend(page.into_iter().map(|listed| listed.stored.claims.nonce));
     }
     let expected: Vec<u64> = (1..=25).filter(|nonce| (nonce - 1) % 5 != 0).collect();
     assert_eq!(seen, expected);
     let theirs = list(&house.conn, &other.tenant, 0, 100).unwrap();
     assert_eq!(theirs.len(), 5);
-    assert_eq!(get(&house.conn, &Name::LOCAL, theirs[0].id()).unwrap(), None);
-    assert!(get(&house.conn, &other.tenant, theirs[0].id()).unwrap().is_some());
+    assert_eq!(get(&house.conn, &Name::LOCAL, theirs[0].stored.id()).unwrap(), None);
+    assert!(get(&house.conn, &other.tenant, theirs[0].stored.id()).unwrap().is_some());
 }
 
 /// For as long as any token.

@@ -64,7 +64,7 @@ proptest! {
                 Step::Pass(nanos) => house.pass(nanos),
             }
             let rows = hotcell_bearer::list(&house.conn, &hotcell_types::Name::LOCAL, 0, 1000);
-            let rest: u32 = rows.unwrap().iter().map(|row| row.left + row.held).sum();
+            let rest: u32 = rows.unwrap().iter().map(|row| row.stored.left + row.stored.held).sum();
             prop_assert_eq!(rest + used, uses);
         }
         // What is left can be used, and no more than that.

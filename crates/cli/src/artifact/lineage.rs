@@ -4,9 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
 use hotcell_ledger::{Artifact, ArtifactId, Lineage, Link, Target};
-use serde_json::{Value, json};
 
-use crate::artifact::{ask, document, no_answer, title};
+use crate::artifact::{ask, no_answer, title};
 use crate::print::{self, harmless};
 use crate::problem::Problem;
 
@@ -17,25 +16,9 @@ pub(super) fn show(which: Which, depth: u32, json: bool) -> Result<u8, Problem> 
         return Err(no_answer());
     };
     Ok(print::data(&match json {
-        true => document(&as_json(&artifact, &lineage, &others)),
+        true => print::document(&hotcell_api::Lineage::of(&artifact, &lineage, &others)),
         false => tree(&artifact, &lineage, &others),
     }))
-}
-
-fn as_json(artifact: &Artifact, lineage: &Lineage, others: &[Artifact]) -> Value {
-    let links = |links: &[Link]| -> Vec<Value> {
-        let link = |link: &Link| {
-            json!({
-                "from": link.from, "relation": link.edge.relation, "to": link.edge.to,
-                "depth": link.depth,
-            })
-        };
-        links.iter().map(link).collect()
-    };
-    json!({
-        "version": 1, "artifact": artifact, "ancestors": links(&lineage.ancestors),
-        "descendants": links(&lineage.descendants), "cut": lineage.is_cut, "artifacts": others,
-    })
 }
 
 fn tree(artifact: &Artifact, lineage: &Lineage, others: &[Artifact]) -> String {
