@@ -419,7 +419,9 @@ impl Door<'_> {
 
     fn queue(&self, ask: QueueAsk<'_>) -> Result<Answer, Problem> {
         match self.ask(engine::Ask::Queue(ask))? {
-            engine::Answer::Queue(QueueAnswer::Page(page)) => Ok(Answer::Items(Items::of(&page.items, page.next))),
+            engine::Answer::Queue(QueueAnswer::Page(page)) => {
+                Ok(Answer::Items(Items::of(&page.items, page.next)))
+            }
             engine::Answer::Queue(QueueAnswer::Item(queued)) => {
                 Ok(Answer::Item(Box::new(Item::of(&queued.item, Some(&queued)))))
             }

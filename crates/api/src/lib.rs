@@ -9,6 +9,7 @@ mod artifact;
 mod ask;
 mod call;
 mod code;
+mod context;
 mod event;
 mod policy;
 mod problem;
@@ -22,6 +23,7 @@ pub use artifact::{Artifact, Artifacts, Details, Edge, Lineage, Link, Ruled, Wri
 pub use ask::{ArtifactFilter, Ask, Filter, Manner, PAGE, PAGE_MOST, Step};
 pub use call::{Called, Calls, Registered};
 pub use code::{Code, File};
+pub use context::Context;
 pub use event::{Call, Event, Events, Log, Run, Runs, Verified};
 pub use policy::{
     Changed, Checked, Compared, Explained, Fault, Learned, Policy, RuleSaid, Rules, Signed,

@@ -19,7 +19,9 @@ use hotcell_engine::{Answer, Ask, Attached, Attachment, Early, Input, Options, R
 use hotcell_request::{Arguments, Request, Token, ToolName};
 use hotcell_sandbox::lang::{self, Language};
 use hotcell_sandbox::{Handle, cause};
-use hotcell_types::{Bytes, CallId, Count, Cpus, Limits, Outcome, Span, Status, Template};
+use hotcell_types::{
+    Bytes, CallId, Count, Cpus, Limits, Outcome, SomeLimits, Span, Status, Template,
+};
 
 use crate::config::Config;
 use crate::problem::{self, Problem};
@@ -155,17 +157,17 @@ fn template_help() -> String {
 impl LimitArgs {
     /// As the call has them: only those that were given.
     fn words(&self) -> LimitWords {
-        LimitWords {
-            memory: self.mem.map(|limit| limit.to_string()),
-            cpu: self.cpu.map(|limit| limit.to_string()),
-            pids: self.pids.map(|limit| limit.to_string()),
-            timeout: self.timeout.map(|limit| limit.to_string()),
-            cpu_time: self.cpu_time.map(|limit| limit.to_string()),
-            disk: self.disk.map(|limit| limit.to_string()),
-            files: self.files.map(|limit| limit.to_string()),
-            open_files: self.open_files.map(|limit| limit.to_string()),
-            output: self.max_output.map(|limit| limit.to_string()),
-        }
+        LimitWords::of(&SomeLimits {
+            memory: self.mem,
+            cpu: self.cpu,
+            pids: self.pids,
+            timeout: self.timeout,
+            cpu_time: self.cpu_time,
+            disk: self.disk,
+            files: self.files,
+            open_files: self.open_files,
+            output: self.max_output,
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use hotcell_types::CallId;
 use hotcell_workspace::Digest;
 
 use crate::artifacts::{self, Product};
+use crate::surroundings::Surroundings;
 
 /// Largest content that is one piece of memory. What is larger is a file in memory.
 const SMALL: u64 = 1 << 20;
@@ -24,6 +25,8 @@ const SMALL: u64 = 1 << 20;
 pub struct Attached<'a> {
     /// The name of the call, where the door has to tell it before there is a reply.
     pub id: Option<CallId>,
+    /// Where the call is made from, if that is not where the engine is.
+    pub from: Option<Surroundings>,
     pub files: Vec<Attachment>,
     pub stdin: Option<Input>,
     /// Hears output while it appears. The reply has it in any case.

@@ -535,7 +535,7 @@ fn must_be_ours(home: &Path) -> Result<(), OpenError> {
 }
 
 /// The record and the key that signs it are not for runs to read, let alone to change.
-fn open_workspace(path: &Path, home: &Path) -> Result<Root, OpenError> {
+pub(crate) fn open_workspace(path: &Path, home: &Path) -> Result<Root, OpenError> {
     let unusable = |why: String| OpenError::Workspace { path: path.into(), why };
     let root = Root::open(path).map_err(|error| unusable(error.to_string()))?;
     if lies_in(home, path).map_err(|error| unusable(error.to_string()))? {

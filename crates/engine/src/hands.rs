@@ -90,7 +90,7 @@ impl Engine {
         tool: &dyn SandboxedTool,
         run: Run<'_, '_>,
     ) -> Done {
-        let root = run.copied.as_ref().map(|(_, root)| *root);
+        let root = run.copied.as_ref().map(|(_, root)| root.clone());
         let limits = Some(run.job.limits);
         let (outcome, Left { brought, files, live }) = match self.run(run) {
             Ok(ran) => ran,
@@ -103,7 +103,7 @@ impl Engine {
             (Some(Ok((changes, spool))), Some(root)) => {
                 ran.changes = Some(changes);
                 let done = Done::of(tool.answer(&ran));
-                self.bring(permit, &ran, root, &spool, done)
+                self.bring(permit, &ran, &root, &spool, done)
             }
         };
         // A run that ended badly is told so, with what it printed.
@@ -132,7 +132,9 @@ impl Engine {
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
         let Run { id, job, copied, attached, reins, hidden } = run;
         let limits = job.limits;
-        let running = self.sandbox()?.start(job)?;
+        let demanded = attached.from.as_ref().and_then(|from| from.bounds.minimum);
+        let minimum = demanded.unwrap_or(self.settings().minimum);
+        let running = self.sandbox()?.start_at(minimum, job)?;
         *reins.run() = Some(running.handle());
         reins.rope.runs(running.handle());
         if let Some(started) = attached.started.take() {
@@ -163,7 +165,7 @@ impl Engine {
 struct Run<'a, 'b> {
     id: CallId,
     job: Job,
-    copied: Option<(Arc<Copied>, &'a Root)>,
+    copied: Option<(Arc<Copied>, Root)>,
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,
     /// What of the files that it makes is not kept.

@@ -46,6 +46,7 @@ mod show;
 mod spend;
 mod stage;
 mod story;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -70,6 +71,7 @@ pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use rulebook::{Book, POLICY_FILE};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
+pub use surroundings::{Bounds, Surroundings};
 pub use tokens::{TokenAnswer, TokenAsk, TokenBounds};
 
 /// The blocks of the guide are compiled and run.

@@ -95,7 +95,7 @@ impl Engine {
             Ok(call) => call,
             Err(error) => return Reply::invalid(id, &error),
         };
-        let call = match self.ceiling.timeout {
+        let call = match self.ceiling_of(attached.from.as_ref()).timeout {
             Some(most) => call.within(most),
             None => call,
         };
@@ -207,7 +207,8 @@ impl Engine {
         let call = permit.call();
         let story = Story::new(call, basis.facts, permit.account()).with_bearer(spend.bearer());
         self.passed(call.id(), Stage::Judged);
-        let allowed = self.below_ceiling(asked).and_then(|()| self.may_be_so_soon(call));
+        let allowed = self.below_ceiling(asked, attached.from.as_ref());
+        let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
         if let Err(problem) = allowed {
             return self.not_begun(call, &story, problem);
         }
@@ -216,7 +217,8 @@ impl Engine {
         }
         // What uses something up is carried out.
         let uses_up = spend.is_of_bearers();
-        let key = self.key(call).filter(|_| !uses_up);
+        let from = attached.from.clone();
+        let key = self.key(call, from.as_ref()).filter(|_| !uses_up);
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
             return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
         }
@@ -245,7 +247,7 @@ impl Engine {
             trial.tell(reply.status != Status::Error, Instant::now());
         }
         if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
-            self.keep(call, key, value, Instant::now());
+            self.keep(call, from.as_ref(), (key, value), Instant::now());
         }
         reply
     }

@@ -22,6 +22,7 @@ use crate::changes::Copied;
 use crate::engine::{Added, Engine};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
+use crate::surroundings::Surroundings;
 
 /// A call that can be carried out at once.
 pub(crate) struct Ready<'e> {
@@ -41,7 +42,7 @@ pub(crate) enum Work<'e> {
         tool: &'e dyn SandboxedTool,
         job: Box<Job>,
         /// Whose changes are brought back.
-        copied: Option<(Arc<Copied>, &'e Root)>,
+        copied: Option<(Arc<Copied>, Root)>,
     },
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Work<'e> {
 pub(crate) enum Here<'e> {
     Pure(&'e dyn TypedTool),
     Added(Added),
-    Tree(&'e dyn TreeTool, &'e Root),
+    Tree(&'e dyn TreeTool, Root),
 }
 
 impl Ready<'_> {
@@ -65,8 +66,12 @@ impl Ready<'_> {
 
 impl Engine {
     /// Whether a call asks for no more than the operator lets anybody have.
-    pub(crate) fn below_ceiling(&self, asked: &SomeLimits) -> Result<(), Problem> {
-        let Some(above) = asked.above(&self.ceiling) else { return Ok(()) };
+    pub(crate) fn below_ceiling(
+        &self,
+        asked: &SomeLimits,
+        from: Option<&Surroundings>,
+    ) -> Result<(), Problem> {
+        let Some(above) = asked.above(&self.ceiling_of(from)) else { return Ok(()) };
         let fix = "ask for less, or have the operator raise the ceiling";
         let what = "the call asks for more than the operator allows";
         Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked))
@@ -89,7 +94,8 @@ impl Engine {
         match &**tool {
             BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
-                here(Here::Tree(&**tool, self.workspace.as_ref().ok_or_else(no_workspace)?))
+                let root = self.workspace_of(attached.from.as_ref()).ok_or_else(no_workspace)?;
+                here(Here::Tree(&**tool, root.clone()))
             }
             BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, constraints, &**tool, attached),
             BuiltIn::Absent(absent) => {
@@ -107,15 +113,17 @@ impl Engine {
     ) -> Result<Ready<'e>, Problem> {
         let plan = tool.plan(call.args());
         let mut plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
-        let copied = match (plan.working_copy, &self.workspace) {
+        let from = attached.from.clone();
+        let copied = match (plan.working_copy, self.workspace_of(from.as_ref())) {
             (false, _) => None,
             (true, Some(root)) => {
-                Some((Arc::new(Copied::new(root.clone(), self.copies.clone())), root))
+                let copied = Copied::new(root.clone(), self.copies.clone());
+                Some((Arc::new(copied), root.clone()))
             }
             (true, None) => return Err(no_workspace()),
         };
         let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
-        self.below_ceiling(&plan.asked)?;
+        self.below_ceiling(&plan.asked, from.as_ref())?;
         let most = ceilings(constraints);
         if let Some(above) = plan.asked.above(&most) {
             let what = "the call asks for more than the policy allows";
@@ -124,7 +132,7 @@ impl Engine {
         }
         plan.template = constraints.template().or(plan.template);
         let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
-        let mut limits = plan.asked.over(most.cap(self.ceiling.cap(usual)));
+        let mut limits = plan.asked.over(most.cap(self.ceiling_of(from.as_ref()).cap(usual)));
         limits.timeout = limits.timeout.min(call.timeout());
         if let Some((copied, _)) = &copied {
             limits = copied.with_room(limits, self.machine().memory)?;
@@ -163,7 +171,9 @@ fn job(
 ) -> Result<Job, Problem> {
     let mut inputs = Vec::new();
     let of_host = plan.may_name_host && call.caller().door == Door::Cli;
-    let command = resolve(plan.program, of_host, &mut inputs)?;
+    let own = attached.from.as_ref().and_then(|from| from.host.clone());
+    let host = own.unwrap_or_else(Host::of_this_process);
+    let command = resolve(plan.program, &host, of_host, &mut inputs)?;
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
     env.extend(plan.env);
@@ -267,8 +277,12 @@ fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
 ///
 /// Whoever is not a person at a terminal names paths of the sandbox only: one of the host would be shown to
 /// the run, an interpreter's with all that is around it.
-fn resolve(program: Program, of_host: bool, inputs: &mut Vec<Input>) -> Result<Command, Problem> {
-    let host = Host::of_this_process();
+fn resolve(
+    program: Program,
+    host: &Host,
+    of_host: bool,
+    inputs: &mut Vec<Input>,
+) -> Result<Command, Problem> {
     match program {
         Program::Command(words) => {
             let name = words.first().cloned().unwrap_or_default();
@@ -277,17 +291,17 @@ fn resolve(program: Program, of_host: bool, inputs: &mut Vec<Input>) -> Result<C
                 return Ok(Command { program, args: words, read_only: Vec::new(), note: None });
             }
             let rest = words.get(1..).unwrap_or_default();
-            Ok(lang::command(&host, &name, rest)?)
+            Ok(lang::command(host, &name, rest)?)
         }
         Program::Script { name, language, arguments } => {
             let language: Language = language.parse()?;
-            Ok(lang::script(&host, language, &name, &arguments)?)
+            Ok(lang::script(host, language, &name, &arguments)?)
         }
         Program::Code { language, code } => {
             let language: Language = language.parse()?;
             let name = OsStr::new(language.main_file());
             inputs.push(Input { name: name.into(), file: kept(code.as_bytes())? });
-            Ok(lang::script(&host, language, name, &[])?)
+            Ok(lang::script(host, language, name, &[])?)
         }
     }
 }

@@ -134,7 +134,8 @@ impl Engine {
         let Wanting { call, account, .. } = wanting;
         let Weighed { facts, spend } = weighed;
         let story = Story::new(call, &facts, account);
-        let allowed = self.below_ceiling(asked).and_then(|()| self.may_be_so_soon(call));
+        let allowed = self.below_ceiling(asked, attached.from.as_ref());
+        let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
         let item = match allowed.and_then(|()| self.enqueue(wanting, &story, spend, attached)) {
             Ok(item) => item,
             Err(problem) => return self.not_begun(call, &story, problem),
@@ -405,7 +406,7 @@ impl Engine {
         };
         let call = self.stored(item, &bytes)?;
         // The ceiling may have been another.
-        let call = match self.ceiling.timeout {
+        let call = match self.ceiling_of(attached.from.as_ref()).timeout {
             Some(most) => call.within(most),
             None => call,
         };

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_engine::{
-    Answer, Ask, Attached, Engine, Entry, Listen, Options, Position, ProblemKind, Reply, Said,
-    Stage, Until, Watch, new_id,
+    Answer, Ask, Attached, Bounds, Engine, Entry, Listen, Options, Position, ProblemKind, Reply,
+    Said, Stage, Until, Watch, new_id,
 };
 use hotcell_request::Request;
-use hotcell_types::{CallId, Caller, Door, Name, Status};
+use hotcell_types::{CallId, Caller, Door, Level, Name, SomeLimits, Status};
 use serde_json::json;
 
 use crate::common::{options, request};
@@ -153,4 +153,43 @@ fn who_hears_nothing_and_does_not_want_to_any_more_is_let_go() {
         world.cancel("local", id);
         run.join().unwrap();
     });
+}
+
+#[test]
+fn a_call_is_made_where_its_caller_is_and_within_the_bounds_of_both() {
+    let world = World::new();
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("note"), "over there").unwrap();
+    let from = |bounds| Some(world.engine.surroundings(Some(other.path()), bounds).unwrap());
+    let call = |tool: &str, arguments, from| {
+        let attached = Attached { from, ..Attached::default() };
+        ask(&world.engine, request(tool, arguments), attached)
+    };
+    let read = || json!({"path": "note"});
+    let reply = call("fs.read", read(), from(Bounds::default()));
+    assert!(reply.value.unwrap().to_string().contains("over there"));
+    assert_eq!(call("fs.read", read(), None).status, Status::Failure, "that is another tree");
+    let write = json!({"path": "made", "text": "1"});
+    assert_eq!(call("fs.write", write, from(Bounds::default())).status, Status::Success);
+    assert!(other.path().join("made").exists());
+
+    let code = || json!({"language": "shell", "code": "true"});
+    let ceiling = SomeLimits { timeout: Some("1s".parse().unwrap()), ..SomeLimits::default() };
+    let mut slow = request("code_execute", json!({"language": "shell", "code": "sleep 60"}));
+    slow.timeout = None;
+    let from_there = from(Bounds { ceiling, minimum: None });
+    let attached = Attached { from: from_there, ..Attached::default() };
+    assert_eq!(ask(&world.engine, slow, attached).status, Status::Timeout);
+    let given = call("code_execute", code(), None).run.unwrap().level;
+    let minimum = Some(Level::Full);
+    let reply = call("code_execute", code(), from(Bounds { minimum, ..Bounds::default() }));
+    let is_enough = given == Level::Full;
+    assert_eq!(reply.status == Status::Success, is_enough, "{reply:?}");
+}
+
+#[test]
+fn nobody_works_in_hotcells_own_home() {
+    let world = World::new();
+    let home = world._dir.path();
+    assert!(world.engine.surroundings(Some(home), Bounds::default()).is_err());
 }

@@ -160,13 +160,19 @@ impl Sandbox {
     /// Has a cell made for a job like this, which goes on while the caller does something else. The job
     /// itself hears of what goes wrong.
     pub fn warm(&self, job: &Job) -> Result<(), Refusal> {
-        let base = self.base(&job.command.read_only)?;
+        let base = self.base(&job.command.read_only, self.minimum)?;
         base.spares.add(Cell::order(&self.ground, &base, Kind::of(job))?);
         Ok(())
     }
 
     /// Builds the jail, reads back every layer, and lets the program go.
     pub fn start(&self, job: Job) -> Result<Running, Refusal> {
+        self.start_at(self.minimum, job)
+    }
+
+    /// The same for somebody who may demand more than the operator does, and never gets less.
+    pub fn start_at(&self, minimum: Level, job: Job) -> Result<Running, Refusal> {
+        let minimum = minimum.max(self.minimum);
         let begun = Instant::now();
         #[cfg(feature = "holes")]
         let job = if self.host_visible { job.seeing_the_host() } else { job };
@@ -177,12 +183,12 @@ impl Sandbox {
         let mut tries = 0;
         loop {
             tries += 1;
-            let base = self.base(&job.command.read_only)?;
+            let base = self.base(&job.command.read_only, minimum)?;
             let parts = Parts { ground: &self.ground, base: &base, keeper: &self.keeper, begun };
             match start::give(&parts, &job) {
                 Ok(given) => return start::run(&parts, job, given),
                 // Nothing of the job has run: where the launcher is to blame, another may do better.
-                Err(refusal) => self.replace(&base, tries, refusal)?,
+                Err(refusal) => self.replace(&base, tries, refusal, minimum)?,
             }
         }
     }
@@ -202,7 +208,13 @@ impl Sandbox {
 
     /// After a failed start: makes way for another launcher where that helps, or gives the reason why
     /// not.
-    fn replace(&self, base: &Arc<Base>, tries: u32, refusal: Refusal) -> Result<(), Refusal> {
+    fn replace(
+        &self,
+        base: &Arc<Base>,
+        tries: u32,
+        refusal: Refusal,
+        minimum: Level,
+    ) -> Result<(), Refusal> {
         if tries > MOST_TRIES {
             return Err(refusal);
         }
@@ -217,7 +229,7 @@ impl Sandbox {
             Ok(_) => Err(refusal),
             Err(error) => {
                 state.forget(base);
-                state.lower(base, error, self.minimum)
+                state.lower(base, error, minimum)
             }
         }
     }
@@ -227,10 +239,10 @@ impl Sandbox {
     }
 
     /// The launcher for runs that see these paths.
-    fn base(&self, read_only: &[PathBuf]) -> Result<Arc<Base>, Refusal> {
+    fn base(&self, read_only: &[PathBuf], minimum: Level) -> Result<Arc<Base>, Refusal> {
         let mut state = self.state();
         // Whatever led here: below the minimum nothing is started.
-        state.found.check(self.minimum)?;
+        state.found.check(minimum)?;
         if let Some(base) = state.bases.get(read_only) {
             return Ok(Arc::clone(base));
         }

@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use hotcell_request::{Cache as Rule, Call, canonical};
-use hotcell_workspace::Relative;
+use hotcell_workspace::{Relative, Root};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::engine::Engine;
 use crate::guard::cache::Key;
+use crate::surroundings::Surroundings;
 
 /// Most bytes of a declared input. The result for a larger one is not kept.
 const BYTES_MOST: usize = 16 * 1024 * 1024;
@@ -21,16 +22,22 @@ impl Engine {
     }
 
     /// Keeps a result for its key, unless what it depends on was changed while it was made.
-    pub(crate) fn keep(&self, call: &Call, key: Key, value: &Value, now: Instant) {
+    pub(crate) fn keep(
+        &self,
+        call: &Call,
+        from: Option<&Surroundings>,
+        (key, value): (Key, &Value),
+        now: Instant,
+    ) {
         if let Rule::Keep { span, .. } = &call.tool().tool().cache
-            && self.key(call) == Some(key)
+            && self.key(call, from) == Some(key)
         {
             self.cache.put(key, &canonical::bytes(value), span.duration(), now);
         }
     }
 
     /// `None` for tools whose results are not kept, and where an input cannot be read.
-    pub(crate) fn key(&self, call: &Call) -> Option<Key> {
+    pub(crate) fn key(&self, call: &Call, from: Option<&Surroundings>) -> Option<Key> {
         let inputs = call.cache_inputs()?;
         let mut hash = Sha256::new();
         for part in [
@@ -41,24 +48,24 @@ impl Engine {
             add(&mut hash, part);
         }
         for path in inputs {
-            self.add_input(&mut hash, path)?;
+            add_input(self.workspace_of(from)?, &mut hash, path)?;
         }
         Some(hash.finalize().into())
     }
+}
 
-    /// The content of a declared input; that it is not there is one as well.
-    fn add_input(&self, hash: &mut Sha256, path: &str) -> Option<()> {
-        let (root, path) = (self.workspace.as_ref()?, Relative::parse(path).ok()?);
-        match root.exists(&path).ok()? {
-            None => add(hash, b"absent"),
-            Some(_) => {
-                let content = root.read(&path, .., BYTES_MOST).ok().filter(|all| !all.truncated)?;
-                add(hash, b"file");
-                add(hash, &content.bytes);
-            }
+/// The content of a declared input; that it is not there is one as well.
+fn add_input(root: &Root, hash: &mut Sha256, path: &str) -> Option<()> {
+    let path = Relative::parse(path).ok()?;
+    match root.exists(&path).ok()? {
+        None => add(hash, b"absent"),
+        Some(_) => {
+            let content = root.read(&path, .., BYTES_MOST).ok().filter(|all| !all.truncated)?;
+            add(hash, b"file");
+            add(hash, &content.bytes);
         }
-        Some(())
     }
+    Some(())
 }
 
 /// With its length, so that no two lists of parts are the same bytes.

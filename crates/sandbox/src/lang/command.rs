@@ -61,7 +61,8 @@ fn locate(host: &Host, name: &OsStr) -> Result<PathBuf, Error> {
     if !name.as_encoded_bytes().contains(&b'/') {
         return host.first_called(name).ok_or_else(missing);
     }
-    let file = std::path::absolute(name).map_err(|_| missing())?;
+    let named = host.here.as_ref().map_or_else(|| PathBuf::from(name), |here| here.join(name));
+    let file = std::path::absolute(named).map_err(|_| missing())?;
     match file.try_exists() {
         Ok(true) => Ok(file),
         Ok(false) => Err(missing()),

@@ -36,10 +36,12 @@ const PRIVATE: [&str; 4] = ["", ".ssh", ".config", ".local/share"];
 const MANAGERS: [(&str, &str); 2] =
     [("PYENV_ROOT", "PYENV_VERSION"), ("NODENV_ROOT", "NODENV_VERSION")];
 
-/// Where the user's programs are. Read once from hotcell's own environment.
+/// Where the user's programs are. Read once from hotcell's own environment, or from that of whoever asks.
 #[derive(Debug, Clone, Default)]
 pub struct Host {
     path: Vec<PathBuf>,
+    /// What names with a `/` are relative to, if that is not where this process is.
+    pub(super) here: Option<PathBuf>,
     home: Option<PathBuf>,
     versions: BTreeMap<&'static str, OsString>,
     built_inside: Vec<PathBuf>,
@@ -68,14 +70,27 @@ pub(super) enum Kind {
 
 impl Host {
     pub fn of_this_process() -> Host {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let versions =
-            MANAGERS.into_iter().filter_map(|(_, var)| Some((var, std::env::var_os(var)?)));
+        Host { here: None, ..Host::of(|name| std::env::var_os(name), std::env::home_dir()) }
+    }
+
+    /// Of a process with these variables, in a directory of its own.
+    pub fn of_another(variable: impl Fn(&str) -> Option<OsString>, here: PathBuf) -> Host {
+        let home = variable("HOME").map(PathBuf::from);
+        Host { here: Some(here).filter(|here| here.is_absolute()), ..Host::of(variable, home) }
+    }
+
+    /// The variables that it looks at.
+    pub const VARIABLES: [&str; 4] = ["PATH", "HOME", MANAGERS[0].1, MANAGERS[1].1];
+
+    fn of(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Host {
+        let path = variable("PATH").unwrap_or_default();
+        let versions = MANAGERS.into_iter().filter_map(|(_, name)| Some((name, variable(name)?)));
         Host {
             // A relative entry means whatever the current directory contains, which may be the
             // untrusted code itself.
             path: std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect(),
-            home: std::env::home_dir().filter(|h| h.is_absolute()).map(|h| real_or_same(&h)),
+            here: None,
+            home: home.filter(|h| h.is_absolute()).map(|h| real_or_same(&h)),
             versions: versions.collect(),
             built_inside: BUILT_INSIDE.map(PathBuf::from).into(),
         }

@@ -247,6 +247,21 @@ impl LimitWords {
         *self == LimitWords::default()
     }
 
+    /// As people write them.
+    pub fn of(limits: &SomeLimits) -> LimitWords {
+        LimitWords {
+            memory: limits.memory.map(|limit| limit.to_string()),
+            cpu: limits.cpu.map(|limit| limit.to_string()),
+            pids: limits.pids.map(|limit| limit.to_string()),
+            timeout: limits.timeout.map(|limit| limit.to_string()),
+            cpu_time: limits.cpu_time.map(|limit| limit.to_string()),
+            disk: limits.disk.map(|limit| limit.to_string()),
+            files: limits.files.map(|limit| limit.to_string()),
+            open_files: limits.open_files.map(|limit| limit.to_string()),
+            output: limits.output.map(|limit| limit.to_string()),
+        }
+    }
+
     /// What they say.
     pub fn read(&self) -> Result<SomeLimits, ToolError> {
         Ok(SomeLimits {
