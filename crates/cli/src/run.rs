@@ -311,7 +311,7 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
         outputs: outputs.as_ref().map(OutputDir::path),
         started: Some(Box::new(|run: Handle| reins.take(run))),
         is_last: !measures,
-        id: None,
+        ..Attached::default()
     };
     let answer = engine.ask(&home::caller(), Ask::Run(Box::new(request), Box::new(attached)));
     let Answer::Called(mut reply) = answer else {
@@ -326,8 +326,7 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
             sink: Some(&mut live),
             outputs: outputs.as_ref().map(OutputDir::path),
             started: Some(Box::new(|run: Handle| reins.take(run))),
-            is_last: false,
-            id: None,
+            ..Attached::default()
         };
         *reply = wait::wait(&engine, item, &reins.interrupt, attached)?;
     }
