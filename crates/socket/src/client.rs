@@ -119,25 +119,32 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and looks at whose server it is. Nothing is sent: the hello goes with the first request, in
-    /// one write. [`greet`](Client::greet) sends it at once.
+    /// Connects, looks at whose server it is, and says hello. The welcome is waited for with the first answer;
+    /// [`greet`](Client::greet) does so at once.
     pub fn connect(path: &Path, settings: ClientSettings) -> Result<Client, ConnectError> {
         let (stream, server) = dial(path, settings.connect)?;
         let mut client = Client::new(Arc::new(stream), server, settings)?;
         client.path = Some(path.to_owned());
+        let best = client.settings.versions.best();
+        client.hello(&[best]);
         Ok(client)
     }
 
-    /// The same over a connection that is there already.
+    /// The same over a connection that is there already. It waits for the welcome, since there is no second
+    /// attempt in another version.
     pub fn over(
         transport: Arc<dyn Transport>,
         settings: ClientSettings,
     ) -> Result<Client, ConnectError> {
         let server = transport.peer()?;
-        match server.is_ours() {
-            true => Client::new(transport, server, settings),
-            false => Err(ConnectError::NotOurs { uid: server.uid }),
+        if !server.is_ours() {
+            return Err(ConnectError::NotOurs { uid: server.uid });
         }
+        let mut client = Client::new(transport, server, settings)?;
+        let versions = client.settings.versions.clone();
+        client.hello(versions.all());
+        client.greet()?;
+        Ok(client)
     }
 
     fn new(
@@ -152,6 +159,12 @@ impl Client {
         Ok(Client { outlet, reader, path, settings, server, version, last: 0, going, over })
     }
 
+    fn hello(&self, versions: &[u32]) {
+        if let Ok(hello) = frame::hello(versions, &self.settings.who) {
+            self.write(&hello);
+        }
+    }
+
     /// Who serves.
     pub fn server(&self) -> Peer {
         self.server
@@ -162,14 +175,9 @@ impl Client {
         self.version
     }
 
-    /// Says hello and waits for the welcome.
+    /// Waits for the welcome.
     pub fn greet(&mut self) -> Result<(), ConnectError> {
-        if self.version.is_some() {
-            return Ok(());
-        }
-        let hello = frame::hello(self.settings.versions.all(), &self.settings.who);
-        self.write(&hello.map_err(|error| ConnectError::Protocol(error.to_string()))?);
-        self.welcome().map_err(|refused| refused.0)
+        self.settle(&[])
     }
 
     /// Ends what another thread is asking for.
@@ -207,33 +215,35 @@ impl Client {
         }
     }
 
-    /// The hello, if there was none, and everything else in one write.
+    /// Everything in one write, whether there was a welcome or not.
     fn send_at_once(&mut self, frames: &[u8]) -> Result<(), AskError> {
-        if self.version.is_some() {
-            self.write(frames);
-            self.sent();
-            return Ok(());
-        }
-        let mut version = self.settings.versions.best();
-        loop {
-            let hello = frame::hello(&[version], &self.settings.who)?;
-            self.write(&[&hello, frames].concat());
-            self.sent();
-            let Err(Unwelcome(error, speaks)) = self.welcome() else { return Ok(()) };
-            // Frames are written in the version that was offered: another one needs another connection.
-            let other = self.settings.versions.choose(&speaks).filter(|other| *other != version);
-            let (Some(other), Some(path)) = (other, self.path.clone()) else {
-                return Err(error.into());
-            };
-            version = other;
-            self.reconnect(&path)?;
-        }
+        self.write(frames);
+        self.sent();
+        Ok(self.settle(frames)?)
     }
 
-    fn reconnect(&mut self, path: &Path) -> Result<(), ConnectError> {
+    /// Waits for the welcome if there was none. These frames have been sent, in the version that was offered:
+    /// where the server speaks another one, that takes another connection, and sending them again.
+    fn settle(&mut self, frames: &[u8]) -> Result<(), ConnectError> {
+        let mut tried = vec![self.settings.versions.best()];
+        while self.version.is_none() {
+            let Err(Unwelcome(error, speaks)) = self.welcome() else { break };
+            let other = self.settings.versions.choose(&speaks);
+            let other = other.filter(|other| !tried.contains(other));
+            let (Some(other), Some(path)) = (other, self.path.clone()) else { return Err(error) };
+            tried.push(other);
+            self.reconnect(&path, other)?;
+            self.write(frames);
+            self.sent_again();
+        }
+        Ok(())
+    }
+
+    fn reconnect(&mut self, path: &Path, version: u32) -> Result<(), ConnectError> {
         let (stream, server) = dial(path, self.settings.connect)?;
         self.outlet = Arc::new(Outlet::new(Arc::new(stream), None)?);
         (self.reader, self.server, self.over) = (FrameReader::new(), server, None);
+        self.hello(&[version]);
         Ok(())
     }
 
@@ -264,6 +274,13 @@ impl Client {
         }
     }
 
+    /// The same on another connection, unless it is only the hello that was sent.
+    fn sent_again(&self) {
+        if let Going::Sent { outlet, .. } = &mut *lock(&self.going) {
+            *outlet = Arc::clone(&self.outlet);
+        }
+    }
+
     /// What cannot be written may have been answered all the same, by an end for instance; reading tells.
     fn write(&self, frames: &[u8]) {
         drop(self.outlet.send_or_leave(frames));
@@ -278,7 +295,9 @@ impl Client {
                 return Ok(());
             }
             Ok(Frame::End(end)) => Unwelcome(unwelcome(&end), end.speaks),
-            Ok(_) => Unwelcome(ConnectError::Protocol("it does not say welcome".into()), Vec::new()),
+            Ok(_) => {
+                Unwelcome(ConnectError::Protocol("it does not say welcome".into()), Vec::new())
+            }
             Err(error) => Unwelcome(self.unheard(error), Vec::new()),
         };
         self.end(Problem::new(Problem::ERROR, "there is no connection", refused.0.to_string(), ""));
@@ -288,7 +307,9 @@ impl Client {
     /// Nothing begins before the welcome: whoever ends the connection before it was not there for us.
     fn unheard(&self, error: ReadError) -> ConnectError {
         match error {
-            ReadError::Closed | ReadError::Truncated => ConnectError::Ended(Problem::stopping()),
+            ReadError::Closed | ReadError::Truncated => {
+                ConnectError::Ended(Box::new(Problem::stopping()))
+            }
             ReadError::Silent | ReadError::Slow => ConnectError::Silent,
             ReadError::Frame(error) => ConnectError::Protocol(error.to_string()),
             ReadError::Io(error) => ConnectError::Io(error),
@@ -353,7 +374,7 @@ impl Drop for Client {
 struct Unwelcome(ConnectError, Vec<u32>);
 
 fn unwelcome(end: &End) -> ConnectError {
-    let problem = end.problem.clone();
+    let problem = Box::new(end.problem.clone());
     match end.reason {
         Reason::Version => ConnectError::WrongVersion { speaks: end.speaks.clone() },
         Reason::Busy => ConnectError::Busy(problem),
@@ -387,8 +408,13 @@ enum Going {
     #[default]
     Nothing,
     /// The server does not know of it: a cancellation has to wait.
-    Sending { is_unwanted: bool },
-    Sent { id: u64, outlet: Arc<Outlet> },
+    Sending {
+        is_unwanted: bool,
+    },
+    Sent {
+        id: u64,
+        outlet: Arc<Outlet>,
+    },
 }
 
 impl Canceller {

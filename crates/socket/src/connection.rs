@@ -154,7 +154,9 @@ impl Connection {
         match going {
             Some(inlet) => inlet.put(of, data, end),
             None if was_asked => Ok(()),
-            None => Err(FrameError::Order(format!("a part came for request {id}, which is unknown"))),
+            None => {
+                Err(FrameError::Order(format!("a part came for request {id}, which is unknown")))
+            }
         }
     }
 
@@ -251,7 +253,7 @@ impl Reading {
         Reading { connection, reader, spoken: None }
     }
 
-    pub(crate) fn turn_away(self: Box<Reading>, reason: Reason, problem: Problem) {
+    pub(crate) fn turn_away(&self, reason: Reason, problem: Problem) {
         self.connection.cut(reason, problem);
         self.connection.hub.leave(self.connection.serial);
     }
@@ -266,7 +268,10 @@ impl Reading {
                         Ok(()) => return begun.carry_out(),
                         Err(Job::Read(back)) => {
                             let most = back.connection.hub.settings.requests;
-                            begun.refuse(Problem::too_many("there is no thread for a request", most));
+                            begun.refuse(Problem::too_many(
+                                "there is no thread for a request",
+                                most,
+                            ));
                             back
                         }
                         Err(Job::Accept(..)) => return,
@@ -335,7 +340,7 @@ impl Reading {
     }
 
     /// Whatever the reason, nobody is there any more, or nobody that can be understood.
-    fn over(self: Box<Reading>, error: ReadError) {
+    fn over(&self, error: ReadError) {
         let problem = match error {
             ReadError::Frame(error) => Some(Problem::from(error)),
             ReadError::Slow | ReadError::Silent => {

@@ -32,10 +32,10 @@ pub enum ConnectError {
     #[error("the server speaks other versions of the protocol: {speaks:?}")]
     WrongVersion { speaks: Vec<u32> },
     #[error("the server has no room: {0}")]
-    Busy(Problem),
+    Busy(Box<Problem>),
     /// It is on its way out, or has just gone.
     #[error("the server ended the connection: {0}")]
-    Ended(Problem),
+    Ended(Box<Problem>),
     #[error("the server does not answer")]
     Silent,
     #[error("what answers is not a hotcell server: {0}")]
@@ -103,12 +103,12 @@ fn refused(path: &Path, errno: Errno) -> ConnectError {
             ConnectError::NotThere { path, source: errno.into() }
         }
         Errno::ACCESS | Errno::PERM => ConnectError::NotAllowed { path },
-        Errno::AGAIN => ConnectError::Busy(Problem::new(
+        Errno::AGAIN => ConnectError::Busy(Box::new(Problem::new(
             Problem::BUSY,
             "the server accepts no connection",
             "too many wait for it",
             "try again in a moment",
-        )),
+        ))),
         other => ConnectError::Io(other.into()),
     }
 }

@@ -29,8 +29,10 @@ use crate::bounds::FRAME_MOST;
 use crate::problem::Problem;
 
 pub use decode::decode;
-pub(crate) use encode::{Head, answer, cancel, end, event, hello, more, part, problem, request, welcome};
 pub use encode::Raw;
+pub(crate) use encode::{
+    Head, answer, cancel, end, event, hello, more, part, problem, request, welcome,
+};
 pub use read::{FrameReader, Patience, ReadError};
 
 /// What one end says to the other.
@@ -140,7 +142,9 @@ impl FrameError {
             FrameError::Empty => "every frame has a JSON object in it".into(),
             FrameError::NoRoom { .. } => "other connections are sending large frames".into(),
             FrameError::NotJson(fault) => fault.why().into(),
-            FrameError::Shape(_) => "frames have exactly the members that the protocol names".into(),
+            FrameError::Shape(_) => {
+                "frames have exactly the members that the protocol names".into()
+            }
             FrameError::Order(_) => "each end relies on what the other said before".into(),
             FrameError::Unwritable(_) => "frames carry JSON".into(),
         }

@@ -119,7 +119,8 @@ impl Hub {
                 let serial = tally.next;
                 tally.next += 1;
                 tally.busy = Instant::now();
-                let connection = Connection::new(serial, peer, Arc::clone(outlet), Arc::clone(self));
+                let connection =
+                    Connection::new(serial, peer, Arc::clone(outlet), Arc::clone(self));
                 tally.connections.insert(serial, Arc::clone(&connection));
                 return Ok(connection);
             }

@@ -141,7 +141,9 @@ impl Supply {
                 loop {
                     match reader.read(&mut piece) {
                         Ok(0) => break,
-                        Ok(count) => self.part(of, piece.get(..count).unwrap_or_default(), false)?,
+                        Ok(count) => {
+                            self.part(of, piece.get(..count).unwrap_or_default(), false)?
+                        }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => return Err(Stop::Unreadable(error)),
                     }

@@ -119,7 +119,9 @@ impl FrameReader {
                 break length;
             }
             self.move_to_front();
-            if self.fill(transport, Some(until)).map_err(|error| timed(error, ReadError::Slow))? == 0 {
+            if self.fill(transport, Some(until)).map_err(|error| timed(error, ReadError::Slow))?
+                == 0
+            {
                 return Err(ReadError::Truncated);
             }
         };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use hotcell_socket::frame::{Asked, Frame, FrameReader, Patience, ReadError};
 use hotcell_socket::{
-    Along, Answerer, Client, ClientSettings, Events, Gone, Incoming, Listener, Problem, Raw, Server,
-    Settings,
+    Along, Answerer, Client, ClientSettings, Events, Gone, Incoming, Listener, Problem, Raw,
+    Server, Settings,
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Desk {
 
     fn wait(&self, request: &Incoming) -> Value {
         let (sender, receiver) = channel();
-        request.cancel().then(move || drop(sender.send(())));
+        request.cancel().then(move || sender.send(()).unwrap_or_default());
         self.did("waits");
         receiver.recv_timeout(SOON).expect("it is cancelled");
         assert!(request.cancel().is_asked());
@@ -45,7 +45,7 @@ impl Desk {
         let text = "x".repeat(10_000);
         while let Ok(()) = events.tell(&text) {}
         let (sender, receiver) = channel();
-        request.cancel().then(move || drop(sender.send(())));
+        request.cancel().then(move || sender.send(()).unwrap_or_default());
         receiver.recv_timeout(SOON).expect("it is cancelled");
         self.did("given up");
         Value::Null
@@ -143,7 +143,7 @@ pub(crate) fn sum_of(start: u64, bytes: &[u8]) -> u64 {
 pub(crate) struct Served {
     pub(crate) server: Server,
     pub(crate) path: PathBuf,
-    pub(crate) did: Receiver<&'static str>,
+    did: Mutex<Receiver<&'static str>>,
     pub(crate) gate: Sender<()>,
     _home: tempfile::TempDir,
 }
@@ -158,7 +158,7 @@ pub(crate) fn serve(settings: Settings) -> Served {
     let path = home.path().join("run/socket");
     let (desk, did, gate) = desk();
     let server = Server::start(Listener::bind(&path).unwrap(), desk, settings).unwrap();
-    Served { server, path, did, gate, _home: home }
+    Served { server, path, did: Mutex::new(did), gate, _home: home }
 }
 
 impl Served {
@@ -180,7 +180,19 @@ impl Served {
     }
 
     pub(crate) fn expect(&self, what: &str) {
-        assert_eq!(self.did.recv_timeout(SOON), Ok(what));
+        self.expect_all(&[what]);
+    }
+
+    /// All of these, in any order.
+    pub(crate) fn expect_all(&self, what: &[&str]) {
+        let did = self.did.lock().unwrap();
+        let mut done: Vec<_> = what.iter().map(|_| did.recv_timeout(SOON).unwrap()).collect();
+        done.sort_unstable();
+        assert_eq!(done, what);
+    }
+
+    pub(crate) fn did_nothing(&self) -> bool {
+        self.did.lock().unwrap().try_recv().is_err()
     }
 
     /// Waits until there are so many connections and requests.

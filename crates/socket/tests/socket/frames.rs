@@ -9,7 +9,8 @@ use serde_json::json;
 fn every_kind() -> Vec<Frame> {
     let problem = Problem { at: "/a".into(), ..Problem::new("busy", "what", "why", "fix") };
     let plain = Problem::new("x", "ü\n\"", "", "");
-    let asked = Asked { id: 1, ask: json!({"a": [1.5, null]}), context: None, files: 0, stdin: false };
+    let asked =
+        Asked { id: 1, ask: json!({"a": [1.5, null]}), context: None, files: 0, stdin: false };
     vec![
         Frame::Hello { versions: vec![2, 1], who: "me".into() },
         Frame::Welcome { version: 1, who: String::new() },

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use hotcell_socket::{Client, ClientSettings, ConnectError, ListenError, Listener, Server, Settings};
+use hotcell_socket::{
+    Client, ClientSettings, ConnectError, ListenError, Listener, Server, Settings,
+};
 use serde_json::json;
 
 use crate::desk::{SOON, ask, desk};
@@ -17,13 +19,18 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
+/// A directory that only we can enter.
+fn private() -> tempfile::TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap()
+}
+
 fn connect(path: &Path) -> Result<Client, ConnectError> {
     Client::connect(path, ClientSettings::default())
 }
 
 #[test]
 fn directory_and_socket_are_private_whatever_the_umask_is() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let path = home.path().join("run/socket");
     let before = rustix::process::umask(rustix::fs::Mode::empty());
     let listener = Listener::bind(&path);
@@ -39,7 +46,7 @@ fn directory_and_socket_are_private_whatever_the_umask_is() {
 
 #[test]
 fn a_directory_that_others_may_enter_is_refused() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     for mode in [0o755, 0o710, 0o701, 0o777, 0o1777] {
         let dir = home.path().join(format!("{mode:o}"));
         fs::create_dir(&dir).unwrap();
@@ -62,7 +69,7 @@ fn a_directory_that_others_may_enter_is_refused() {
 
 #[test]
 fn what_is_not_a_dead_socket_of_ours_is_left_alone() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let path = home.path().join("socket");
     type Plant = fn(&Path);
     let plants: [(&str, Plant); 4] = [
@@ -77,6 +84,7 @@ fn what_is_not_a_dead_socket_of_ours_is_left_alone() {
             if (ending, what) == (".lock", "file") {
                 continue;
             }
+            fs::remove_file(home.path().join("socket.lock")).ok();
             plant(&planted);
             let before = fs::symlink_metadata(&planted).unwrap().ino();
             let error = Listener::bind(&path).unwrap_err();
@@ -93,7 +101,7 @@ fn what_is_not_a_dead_socket_of_ours_is_left_alone() {
 
 #[test]
 fn a_live_socket_is_served_even_without_a_lock_and_a_dead_one_is_replaced() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let path = home.path().join("socket");
     let foreign = UnixListener::bind(&path).unwrap();
     let error = Listener::bind(&path).unwrap_err();
@@ -110,7 +118,7 @@ fn a_live_socket_is_served_even_without_a_lock_and_a_dead_one_is_replaced() {
 
 #[test]
 fn only_what_is_its_own_is_removed_at_the_end() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let path = home.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -122,7 +130,7 @@ fn only_what_is_its_own_is_removed_at_the_end() {
 #[test]
 fn of_twenty_servers_that_start_at_once_exactly_one_serves() {
     for stale in [false, true] {
-        let home = tempfile::tempdir().unwrap();
+        let home = private();
         let path = home.path().join("socket");
         if stale {
             drop(UnixListener::bind(&path).unwrap());
@@ -173,7 +181,7 @@ fn serves_until_it_is_killed() {
 
 #[test]
 fn a_server_in_another_process_is_the_only_one_until_it_is_killed() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let path = home.path().join("socket");
     let mut child = other_process(&path);
     let error = Listener::bind(&path).unwrap_err();
@@ -195,7 +203,7 @@ fn a_server_in_another_process_is_the_only_one_until_it_is_killed() {
 
 #[test]
 fn a_path_may_be_longer_than_the_address_of_a_socket() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     let mut dir = home.path().to_owned();
     for _ in 0..5 {
         dir.push("d".repeat(60));
@@ -212,7 +220,7 @@ fn a_path_may_be_longer_than_the_address_of_a_socket() {
 
 #[test]
 fn whoever_is_not_there_is_told_apart() {
-    let home = tempfile::tempdir().unwrap();
+    let home = private();
     for name in ["missing", "missing/socket"] {
         let error = connect(&home.path().join(name)).unwrap_err();
         assert!(matches!(error, ConnectError::NotThere { .. }) && error.is_nobody(), "{error}");
