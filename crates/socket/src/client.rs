@@ -72,13 +72,13 @@ impl fmt::Debug for Along<'_> {
 pub enum AskError {
     /// The server's answer, which is no.
     #[error(transparent)]
-    Refused(Problem),
+    Refused(Box<Problem>),
     /// Nothing was begun.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The connection ended before this was begun.
     #[error("the server did not begin: {0}")]
-    NotBegun(Problem),
+    NotBegun(Box<Problem>),
     /// It may have begun, or even have been done.
     #[error("the connection ended before the answer: {why}")]
     Lost { why: String },
@@ -188,7 +188,7 @@ impl Client {
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, ask: &Raw, along: Along<'_>) -> Result<Value, AskError> {
         if let Some(problem) = &self.over {
-            return Err(AskError::NotBegun(problem.clone()));
+            return Err(AskError::NotBegun(Box::new(problem.clone())));
         }
         let Along { context, files, stdin, events } = along;
         let count = u32::try_from(files.len()).ok().filter(|count| *count <= FILES_MOST);
@@ -327,7 +327,7 @@ impl Client {
         loop {
             let problem = match self.reader.next(self.outlet.transport(), patience) {
                 Ok(Frame::Answer { id: of, answer }) if of == id => {
-                    return answer.map_err(AskError::Refused);
+                    return answer.map_err(|problem| AskError::Refused(Box::new(problem)));
                 }
                 Ok(Frame::Event { id: of, seq, event }) if of == id && seq == told + 1 => {
                     told = seq;
@@ -345,7 +345,7 @@ impl Client {
                 }
                 Ok(Frame::End(end)) if !end.cut.contains(&id) => {
                     self.end(end.problem.clone());
-                    return Err(AskError::NotBegun(end.problem));
+                    return Err(AskError::NotBegun(Box::new(end.problem)));
                 }
                 Ok(Frame::End(end)) => end.problem.to_string(),
                 Ok(_) => "the server sent what does not belong here".into(),

@@ -94,7 +94,8 @@ impl Hub {
         }
         match self.enter(peer, &outlet) {
             Ok(connection) => Some(Box::new(Reading::new(connection))),
-            Err((reason, problem)) => {
+            Err(refused) => {
+                let (reason, problem) = *refused;
                 self.dismiss(&outlet, reason, problem);
                 None
             }
@@ -105,12 +106,12 @@ impl Hub {
         self: &Arc<Hub>,
         peer: Peer,
         outlet: &Arc<Outlet>,
-    ) -> Result<Arc<Connection>, (Reason, Problem)> {
+    ) -> Result<Arc<Connection>, Box<(Reason, Problem)>> {
         let Settings { connections, per_user, .. } = self.settings;
         loop {
             let mut tally = self.tally();
             if tally.is_stopping {
-                return Err((Reason::Stopping, Problem::stopping()));
+                return Err(Box::new((Reason::Stopping, Problem::stopping())));
             }
             let same = |other: &Connection| other.peer().uid == peer.uid;
             let of_user = tally.connections.values().filter(|other| same(other)).count();
@@ -131,7 +132,7 @@ impl Hub {
             };
             if !made_room {
                 let problem = Problem::too_many("there is no room for a connection", connections);
-                return Err((Reason::Busy, problem));
+                return Err(Box::new((Reason::Busy, problem)));
             }
         }
     }

@@ -57,6 +57,7 @@ mod room;
 mod server;
 mod supply;
 mod transport;
+mod turn;
 mod version;
 
 pub use cancel::Cancel;

@@ -2,18 +2,19 @@
 //! buffer is all that a client that does not read can fill.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::bounds::FAREWELL;
 use crate::transport::Transport;
+use crate::turn::{Taken, Turn};
 
 #[derive(Debug)]
 pub(crate) struct Outlet {
     transport: Arc<dyn Transport>,
     /// Frames go one after the other.
-    turn: Mutex<()>,
+    turn: Turn,
     is_over: AtomicBool,
     /// Longest that a frame takes. Looked at between writes, so that it can last twice as long.
     stall: Option<Duration>,
@@ -31,7 +32,7 @@ impl Outlet {
         if stall.is_some() {
             transport.set_send_timeout(stall)?;
         }
-        Ok(Outlet { transport, turn: Mutex::new(()), is_over: AtomicBool::new(false), stall })
+        Ok(Outlet { transport, turn: Turn::default(), is_over: AtomicBool::new(false), stall })
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
@@ -40,7 +41,7 @@ impl Outlet {
 
     /// Sends all of it, or ends the connection: half a frame cannot be taken back.
     pub(crate) fn send(&self, frame: &[u8]) -> Result<(), Over> {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.take();
         if self.is_over() {
             return Err(Over);
         }
@@ -53,7 +54,7 @@ impl Outlet {
 
     /// The same, except that a connection into which nothing can be written may still be read.
     pub(crate) fn send_or_leave(&self, frames: &[u8]) -> io::Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.take();
         self.write(frames)
     }
 
@@ -77,13 +78,9 @@ impl Outlet {
         Ok(())
     }
 
-    /// Sends a last frame, if that is possible at once, and ends the connection.
+    /// Sends a last frame, if that is possible within a moment, and ends the connection.
     pub(crate) fn farewell(&self, frame: &[u8]) {
-        let turn = match self.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
+        let turn = self.turn.take_within(FAREWELL);
         if turn.is_some()
             && !self.is_over()
             && self.transport.set_send_timeout(Some(FAREWELL)).is_ok()
@@ -99,7 +96,7 @@ impl Outlet {
         self.end(None);
     }
 
-    fn end(&self, turn: Option<MutexGuard<'_, ()>>) {
+    fn end(&self, turn: Option<Taken<'_>>) {
         self.is_over.store(true, Ordering::Release);
         drop(turn);
         // It fails only if the other side has ended it already.

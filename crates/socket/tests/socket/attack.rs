@@ -9,7 +9,7 @@ use hotcell_socket::frame::{Asked, End, Frame, Of, ReadError, Reason};
 use hotcell_socket::{AskError, ConnectError, Problem, Settings};
 use serde_json::json;
 
-use crate::desk::{SOON, Wire, ask, serve};
+use crate::desk::{SOON, Wire, alone, ask, serve};
 
 fn impatient() -> Settings {
     let wait = Duration::from_millis(300);
@@ -55,6 +55,10 @@ fn lengths_that_nobody_may_send_end_the_connection_at_once() {
 
 #[test]
 fn what_is_only_announced_takes_no_memory() {
+    alone("attack::what_is_only_announced_takes_no_memory", announce);
+}
+
+fn announce() {
     let served = serve(Settings::default());
     let before = resident();
     let mut wires: Vec<Wire> = (0..100).map(|_| served.wire()).collect();
@@ -64,7 +68,7 @@ fn what_is_only_announced_takes_no_memory() {
     }
     served.serves_others();
     let more = resident().saturating_sub(before);
-    assert!(more < 64 << 10, "{more} KiB, where 1600 MiB were announced");
+    assert!(more < 20 << 10, "{more} KiB, where 1600 MiB were announced");
 }
 
 #[test]
@@ -129,6 +133,10 @@ fn whoever_says_nothing_or_trickles_is_sent_away() {
 
 #[test]
 fn whoever_never_reads_is_given_up_and_its_requests_are_cancelled() {
+    alone("attack::whoever_never_reads_is_given_up_and_its_requests_are_cancelled", never_read);
+}
+
+fn never_read() {
     let served = serve(impatient());
     let before = resident();
     let mut wire = served.wire();
@@ -138,7 +146,7 @@ fn whoever_never_reads_is_given_up_and_its_requests_are_cancelled() {
     served.serves_others();
     served.expect_all(&["cancelled", "given up", "nobody hears"]);
     served.settles_at(0, 0);
-    assert!(resident().saturating_sub(before) < 32 << 10);
+    assert!(resident().saturating_sub(before) < 20 << 10);
 }
 
 #[test]

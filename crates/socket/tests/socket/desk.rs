@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -137,6 +138,17 @@ fn summed(mut from: impl Read) -> (u64, u64) {
 
 pub(crate) fn sum_of(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+}
+
+/// Does this in a process in which nothing else is done: this program again, with one test.
+pub(crate) fn alone(test: &str, act: impl FnOnce()) {
+    if std::env::var_os("SOCKET_TEST_ALONE").is_some_and(|name| name == test) {
+        return act();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test]).env("SOCKET_TEST_ALONE", test).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// A server in a directory of its own.

@@ -39,7 +39,7 @@ fn problems_panics_and_answers_that_are_too_large_cost_one_request() {
     let AskError::Refused(problem) = ask(&mut client, json!({"problem": 0})).unwrap_err() else {
         panic!()
     };
-    assert_eq!(problem, Problem::new("special", "what", "why", "fix"));
+    assert_eq!(*problem, Problem::new("special", "what", "why", "fix"));
     for (question, word) in [
         (json!({"panic": 0}), "defect"),
         (json!({"large": FRAME_MOST}), "bytes"),
