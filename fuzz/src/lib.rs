@@ -11,6 +11,7 @@ mod extension;
 mod lang;
 mod policy;
 mod seccomp;
+mod socket;
 mod text;
 mod wire;
 
@@ -20,6 +21,7 @@ pub use extension::{evaluator_answer, evaluator_request, strip};
 pub use lang::{language, run_env};
 pub use policy::{glob, rule_file, when};
 pub use seccomp::seccomp;
+pub use socket::socket_frame;
 pub use text::{names, units};
 pub use wire::{wire_job, wire_order, wire_report, wire_setup, wire_supplies};
 
@@ -31,7 +33,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -50,6 +52,7 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "glob", run: glob, seeds: policy::glob_seeds },
     Target { name: "rule_file", run: rule_file, seeds: policy::file_seeds },
     Target { name: "when", run: when, seeds: policy::when_seeds },
+    Target { name: "socket_frame", run: socket_frame, seeds: socket::seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];
 

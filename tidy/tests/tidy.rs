@@ -32,6 +32,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "who runs when is decided by ids, priorities and limits; what runs is not its affair",
     ),
     (
+        "hotcell-socket",
+        &["hotcell-request"],
+        "the socket carries documents and reads none: what is asked is for both of its ends to know",
+    ),
+    (
         "hotcell-workspace",
         &["hotcell-types"],
         "a tree is touched through held descriptors, and knows no call",

@@ -342,8 +342,11 @@ impl PartialEq for Call {
 }
 
 /// Arguments, and what a call adds to them.
-const STORED_BOUNDS: Bounds =
-    Bounds { bytes: Bounds::CALL.bytes + (64 << 10), nodes: Bounds::CALL.nodes + 1000 };
+const STORED_BOUNDS: Bounds = Bounds {
+    bytes: Bounds::CALL.bytes + (64 << 10),
+    nodes: Bounds::CALL.nodes + 1000,
+    ..Bounds::CALL
+};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

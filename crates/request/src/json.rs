@@ -17,6 +17,9 @@ pub struct Bounds {
     pub bytes: usize,
     /// Most values, counting those that hold others.
     pub nodes: usize,
+    /// Most arrays and objects around a value: [`DEPTH_MOST`], and more only for what has such a document
+    /// in it.
+    pub depth: usize,
 }
 
 /// Most arrays and objects around a value. Every walk over a document is recursive and relies on it.
@@ -31,9 +34,9 @@ const INTEGERS_END: f64 = 9_223_372_036_854_775_808.0;
 
 impl Bounds {
     /// For the arguments and the result of a call.
-    pub const CALL: Bounds = Bounds { bytes: 16 << 20, nodes: 1_000_000 };
+    pub const CALL: Bounds = Bounds { bytes: 16 << 20, nodes: 1_000_000, depth: DEPTH_MOST };
     /// For the description of a tool.
-    pub const TOOL: Bounds = Bounds { bytes: 1 << 20, nodes: 100_000 };
+    pub const TOOL: Bounds = Bounds { bytes: 1 << 20, nodes: 100_000, depth: DEPTH_MOST };
 }
 
 impl Default for Bounds {
@@ -118,11 +121,12 @@ impl<'b> Meter<'b> {
 
     /// `depth` is how many arrays and objects are around this one.
     fn deepen(&self, depth: usize) -> Result<(), Fault> {
-        if depth < DEPTH_MOST {
+        let most = self.bounds.depth;
+        if depth < most {
             return Ok(());
         }
         Err(self.fault(
-            format!("arrays and objects are nested more than {DEPTH_MOST} deep"),
+            format!("arrays and objects are nested more than {most} deep"),
             "every level is checked before anything runs",
             "send it flatter",
         ))

@@ -125,7 +125,7 @@ fn tool_02_bombs_are_refused_at_once() {
 #[test]
 fn a_value_of_a_program_obeys_the_same_rules() {
     let deep = (0..DEPTH_MOST + 1).fold(json!(0), |value, _| json!([value]));
-    let small = Bounds { bytes: 8, nodes: 4 };
+    let small = Bounds { bytes: 8, nodes: 4, ..Bounds::CALL };
     for (value, bounds, at, word) in [
         (deep, Bounds::CALL, "/0".repeat(64), "nested"),
         (json!({"a": [1e20]}), Bounds::CALL, "/a/0".into(), "64 bits"),

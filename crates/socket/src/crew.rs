@@ -1,0 +1,110 @@
+//! Threads that read connections and answer requests. Whoever reads a request answers it, and gives the
+//! reading to somebody else: the answer waits for no thread to wake.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::bounds::LINGER;
+use crate::connection::Reading;
+use crate::hub::Hub;
+use crate::listen::Listener;
+
+pub(crate) enum Job {
+    Accept(Arc<Hub>, Arc<Listener>),
+    Read(Box<Reading>),
+}
+
+impl Job {
+    fn run(self) {
+        match self {
+            Job::Accept(hub, listener) => hub.accept(&listener),
+            Job::Read(reading) => reading.run(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    all: usize,
+    is_over: bool,
+}
+
+pub(crate) struct Crew {
+    state: Mutex<State>,
+    given: Condvar,
+    most: usize,
+}
+
+impl Crew {
+    pub(crate) fn new(most: usize) -> Arc<Crew> {
+        Arc::new(Crew { state: Mutex::default(), given: Condvar::new(), most })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a thread do this. It comes back if there is none to be had.
+    pub(crate) fn give(self: &Arc<Crew>, job: Job) -> Result<(), Job> {
+        let mut state = self.state();
+        if state.idle > state.jobs.len() {
+            state.jobs.push_back(job);
+            drop(state);
+            self.given.notify_one();
+            return Ok(());
+        }
+        if state.all >= self.most {
+            return Err(job);
+        }
+        // It is in the list before there is a thread for it, so that no other takes its place.
+        state.all += 1;
+        state.jobs.push_back(job);
+        let crew = Arc::clone(self);
+        let spawned = thread::Builder::new().name("socket".into()).spawn(move || crew.work());
+        match spawned {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                state.all -= 1;
+                state.jobs.pop_back().map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job.run();
+        }
+    }
+
+    /// The next job, or none for a while.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.is_over {
+                break;
+            }
+            state.idle += 1;
+            let (back, waited) =
+                self.given.wait_timeout(state, LINGER).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                break;
+            }
+        }
+        state.all -= 1;
+        None
+    }
+
+    /// Threads without work end.
+    pub(crate) fn dismiss(&self) {
+        self.state().is_over = true;
+        self.given.notify_all();
+    }
+}
