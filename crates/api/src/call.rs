@@ -57,6 +57,23 @@ pub struct Calls {
     pub calls: Vec<Called>,
 }
 
+impl Called {
+    /// Nothing is known but how it ended.
+    pub fn new(id: CallId, status: Status) -> Called {
+        Called {
+            id,
+            status,
+            value: None,
+            problems: Vec::new(),
+            rules: Vec::new(),
+            cached: false,
+            artifacts: Vec::new(),
+            review: None,
+            run: None,
+        }
+    }
+}
+
 impl From<engine::Reply> for Called {
     fn from(reply: engine::Reply) -> Called {
         let engine::Reply {

@@ -39,6 +39,32 @@ pub enum ProblemKind {
     Error,
 }
 
+impl ProblemKind {
+    pub const ALL: [ProblemKind; 8] = [
+        ProblemKind::Invalid,
+        ProblemKind::NotFound,
+        ProblemKind::NotRunnable,
+        ProblemKind::Blocked,
+        ProblemKind::Refused,
+        ProblemKind::Busy,
+        ProblemKind::Failed,
+        ProblemKind::Error,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ProblemKind::Invalid => "invalid",
+            ProblemKind::NotFound => "not_found",
+            ProblemKind::NotRunnable => "not_runnable",
+            ProblemKind::Blocked => "blocked",
+            ProblemKind::Refused => "refused",
+            ProblemKind::Busy => "busy",
+            ProblemKind::Failed => "failed",
+            ProblemKind::Error => "error",
+        }
+    }
+}
+
 impl Problem {
     pub fn new(
         kind: ProblemKind,
@@ -47,6 +73,17 @@ impl Problem {
         fix: impl Into<String>,
     ) -> Problem {
         Problem { kind, at: String::new(), what: what.into(), why: why.into(), fix: fix.into() }
+    }
+
+    /// With the kind of that name; what nobody knows is an error.
+    pub fn of_kind(
+        name: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
+        let kind = ProblemKind::ALL.into_iter().find(|kind| kind.name() == name);
+        Problem::new(kind.unwrap_or(ProblemKind::Error), what, why, fix)
     }
 
     pub(crate) fn invalid(at: &str, what: impl Into<String>, why: impl ToString) -> Problem {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// What hotcell is called with when it serves models or runs something. No command that is for people
 /// only starts a shell.
-pub const SERVING: [&str; 6] = ["mcp", "agent", "serve", "run", "tool", "replay"];
+pub const SERVING: [&str; 7] = ["mcp", "agent", "serve", "resident", "run", "tool", "replay"];
 
 /// Longest line of parents.
 const MOST_ANCESTORS: usize = 1024;

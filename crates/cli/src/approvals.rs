@@ -13,6 +13,7 @@ use hotcell_ledger::{Artifact, Role};
 use hotcell_review::{Item, Kind, MOST_PAGE, State};
 use serde_json::Value;
 
+use crate::kernel::Kernel;
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::{home, wait};
@@ -310,9 +311,10 @@ fn block(text: &str) -> String {
 }
 
 fn wait_for(id: ItemId, workspace: WorkspaceArgs, json: bool) -> Result<u8, Problem> {
-    let engine = home::look_with(workspace.dir)?;
-    let code = wait::to_the_end(&engine, id, json)?;
-    Ok(home::close(engine, code))
+    home::database()?;
+    let kernel = Kernel::open(workspace.dir)?;
+    let code = wait::to_the_end(&kernel, id, json)?;
+    Ok(kernel.close(code))
 }
 
 fn cancel(id: ItemId, json: bool) -> Result<u8, Problem> {

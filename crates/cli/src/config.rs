@@ -250,6 +250,11 @@ impl Places {
     }
 }
 
+/// Where the home is, before anything is read.
+pub(crate) fn home_path() -> Result<PathBuf, Problem> {
+    home().map(|home| home.value)
+}
+
 /// `$HOTCELL_HOME`, else the XDG data directory.
 fn home() -> Result<Setting<PathBuf>, Problem> {
     if let Some(home) = std::env::var_os("HOTCELL_HOME").filter(|h| !h.is_empty()) {

@@ -14,12 +14,14 @@ mod exit;
 mod gc;
 mod home;
 mod init;
+mod kernel;
 mod key;
 mod logs;
 mod policy;
 mod print;
 mod problem;
 mod replay;
+mod resident;
 mod run;
 mod runs;
 mod template;
@@ -33,8 +35,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use hotcell_engine::Early;
 use hotcell_sandbox::lang;
+use kernel::Begun;
 use problem::Problem;
 
 /// Runs untrusted code in a sandbox it cannot leave
@@ -89,6 +91,9 @@ enum Command {
     /// What is configured, and where
     #[command(subcommand)]
     Config(config::Command),
+    /// A hotcell of this user that stays, so that others need not begin from nothing
+    #[command(subcommand)]
+    Resident(resident::Command),
     Completions(completions::Args),
 }
 
@@ -127,9 +132,9 @@ fn main() -> ExitCode {
     raise_open_files();
     let words: Vec<OsString> = std::env::args_os().collect();
     // What is most probably needed comes up while it is found out what for.
-    let early = (is_run(&words) && !asks_for_help(&words)).then(Early::begin);
+    let begun = (is_run(&words) && !asks_for_help(&words)).then(Begun::begin);
     let code = match parse(&words) {
-        Ok(command) => dispatch(command, &words, early),
+        Ok(command) => dispatch(command, &words, begun),
         Err(error) => not_parsed(&error, &words),
     };
     ExitCode::from(code)
@@ -144,9 +149,9 @@ fn raise_open_files() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
-fn dispatch(command: Command, words: &[OsString], early: Option<Early>) -> u8 {
+fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
     match command {
-        Command::Run(args) => run::main(*args, words, early.unwrap_or_else(Early::begin)),
+        Command::Run(args) => run::main(*args, words, begun.unwrap_or_else(Begun::begin)),
         Command::Doctor(args) => doctor::main(args),
         Command::Tool(command) => tool::main(command),
         Command::Policy(command) => policy::main(command),
@@ -166,6 +171,7 @@ fn dispatch(command: Command, words: &[OsString], early: Option<Early>) -> u8 {
         Command::Token(command) => token::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
+        Command::Resident(command) => resident::main(command),
         Command::Completions(args) => completions::main(args, &mut Cli::command()),
     }
 }

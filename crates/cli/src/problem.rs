@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hotcell_engine::ProblemKind;
+use hotcell_api::ProblemKind;
 use hotcell_sandbox::{Refusal, cause, lang};
 use serde::Serialize;
 
@@ -118,6 +118,12 @@ impl Problem {
 
 impl From<hotcell_engine::Problem> for Problem {
     fn from(problem: hotcell_engine::Problem) -> Problem {
+        hotcell_api::Problem::from(problem).into()
+    }
+}
+
+impl From<hotcell_api::Problem> for Problem {
+    fn from(problem: hotcell_api::Problem) -> Problem {
         let exit = match problem.kind {
             ProblemKind::Invalid => exit::INVALID,
             ProblemKind::NotFound => exit::NOT_FOUND,

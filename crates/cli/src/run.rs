@@ -14,16 +14,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use hotcell_api::Called;
 use hotcell_engine::run::{LimitWords, Run, Word};
-use hotcell_engine::{Answer, Ask, Attached, Attachment, Early, Input, Options, Reply};
+use hotcell_engine::{Attached, Attachment, Input, Options};
 use hotcell_request::{Arguments, Request, Token, ToolName};
 use hotcell_sandbox::lang::{self, Language};
 use hotcell_sandbox::{Handle, cause};
+use hotcell_socket::Canceller;
 use hotcell_types::{
     Bytes, CallId, Count, Cpus, Limits, Outcome, SomeLimits, Span, Status, Template,
 };
 
 use crate::config::Config;
+use crate::kernel::{Begun, Kernel};
 use crate::problem::{self, Problem};
 use crate::{exit, gc, home, print, token, tool, wait};
 use inputs::OutputDir;
@@ -186,9 +189,9 @@ fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     }
 }
 
-pub(crate) fn main(args: Args, words: &[OsString], early: Early) -> u8 {
+pub(crate) fn main(args: Args, words: &[OsString], begun: Begun) -> u8 {
     let json = args.json;
-    match prepare(args, words).and_then(|prepared| execute(prepared, early, json)) {
+    match prepare(args, words).and_then(|prepared| execute(prepared, begun, json)) {
         Ok(code) => code,
         Err(problem) => problem::report(&problem, json),
     }
@@ -285,7 +288,7 @@ fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input
     }
 }
 
-fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> {
+fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> {
     let Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait } = prepared;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
@@ -296,9 +299,10 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
     let signals = signals
         .listen(move || run.cancel(), move || tidy_up.into_iter().for_each(|tidy_up| tidy_up()))
         .map_err(failed("starting a thread"))?;
-    let engine = home::engine_soon(options, early)?;
+    let kernel = Kernel::soon(options, begun)?;
+    reins.hold(kernel.canceller());
     // After the run, for which the record must be open.
-    let measures = engine.is_to_be_measured();
+    let measures = kernel.is_to_be_measured();
     // Should it have to wait, it is handed over again.
     let again = files.iter().map(Attachment::try_clone).collect::<io::Result<Vec<_>>>();
     let again =
@@ -313,11 +317,8 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
         is_last: !measures,
         ..Attached::default()
     };
-    let answer = engine.ask(&home::caller(), Ask::Run(Box::new(request), Box::new(attached)));
-    let Answer::Called(mut reply) = answer else {
-        return Err(Problem::error("the run got no answer"));
-    };
-    if let Some(item) = reply.review.filter(|_| !no_wait) {
+    let mut reply = kernel.call(request, attached)?;
+    if let Some(item) = wait::item_of(&reply).filter(|_| !no_wait) {
         wait::announce(&reply);
         reins.waits();
         let attached = Attached {
@@ -328,7 +329,7 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
             started: Some(Box::new(|run: Handle| reins.take(run))),
             ..Attached::default()
         };
-        *reply = wait::wait(&engine, item, &reins.interrupt, attached)?;
+        reply = kernel.wait(item, &reins.interrupt, attached)?;
     }
     let id = reply.id;
     let Some(outcome) = reply.run.take() else {
@@ -336,7 +337,7 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
             Some(signal) => wait::left(&reply, signal, json.then(|| report::not_here(&reply))),
             None => unrun(&reply, json),
         };
-        return Ok(home::close(engine, code));
+        return Ok(kernel.close(code));
     };
     let wants_files = outputs.is_some();
     if let Some(outputs) = outputs {
@@ -347,14 +348,14 @@ fn execute(prepared: Prepared, early: Early, json: bool) -> Result<u8, Problem> 
     if wants_files && !json {
         print::to_people(&report::not_taken(&outcome.skipped));
     }
-    if measures {
-        gc::warn(&engine, quota);
+    if let (true, Kernel::Here(engine)) = (measures, &kernel) {
+        gc::warn(engine, quota);
     }
-    Ok(home::close(engine, code))
+    Ok(kernel.close(code))
 }
 
 /// Why nothing was run, or not here.
-fn unrun(reply: &Reply, json: bool) -> u8 {
+fn unrun(reply: &Called, json: bool) -> u8 {
     if reply.status == Status::Review || reply.value.is_some() {
         let code = tool::exit_of(reply.status);
         let document = || print::data_and(&report::not_here(reply), code);
@@ -370,6 +371,8 @@ fn unrun(reply: &Reply, json: bool) -> u8 {
 #[derive(Clone, Default)]
 struct Reins {
     run: Arc<OnceLock<Handle>>,
+    /// Where somebody else carries it out.
+    there: Arc<OnceLock<Canceller>>,
     /// Nobody has agreed to it yet.
     waits: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
@@ -382,6 +385,13 @@ impl Reins {
         // Whoever gave up waiting just now may not have seen it.
         if self.interrupt.load(Ordering::SeqCst) {
             self.cancel();
+        }
+    }
+
+    fn hold(&self, there: Option<Canceller>) {
+        if let Some(there) = there {
+            // There is one.
+            self.there.set(there).ok();
         }
     }
 
@@ -409,7 +419,8 @@ impl Reins {
         if let Some(run) = self.run.get() {
             run.cancel();
         }
-        waits || self.run.get().is_some()
+        let is_there = self.there.get().is_some_and(Canceller::cancel);
+        waits || self.run.get().is_some() || is_there
     }
 }
 

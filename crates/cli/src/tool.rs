@@ -3,11 +3,13 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use hotcell_engine::{Answer, Ask, Reply};
+use hotcell_api::Called;
+use hotcell_engine::{Answer, Ask, Attached};
 use hotcell_request::{Arguments, Listed, Request, ToolName};
 use hotcell_types::Status;
 
 use crate::config::Config;
+use crate::kernel::Kernel;
 use crate::problem::{self, Problem};
 use crate::{exit, home, print, token, wait};
 
@@ -123,21 +125,19 @@ fn call(args: CallArgs) -> Result<u8, Problem> {
         "-" => read_arguments()?,
         text => text.as_bytes().to_vec(),
     };
-    let engine = home::engine(home::options(&Config::load()?, args.workspace))?;
+    let kernel = Kernel::open(args.workspace)?;
     let mut request = Request::new(args.name, Arguments::Bytes(arguments));
     request.token = token;
     request.ask = args.asking.ask;
-    let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
-        return Err(Problem::error("the call got no answer"));
-    };
-    let code = match reply.review.filter(|_| !args.asking.no_wait) {
+    let called = kernel.call(request, Attached::default())?;
+    let code = match wait::item_of(&called).filter(|_| !args.asking.no_wait) {
         Some(item) => {
-            wait::announce(&reply);
-            wait::to_the_end(&engine, item, args.json)?
+            wait::announce(&called);
+            wait::to_the_end(&kernel, item, args.json)?
         }
-        None => tell(&reply, args.json),
+        None => tell(&called, args.json),
     };
-    Ok(home::close(engine, code))
+    Ok(kernel.close(code))
 }
 
 fn read_arguments() -> Result<Vec<u8>, Problem> {
@@ -149,7 +149,7 @@ fn read_arguments() -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-pub(crate) fn tell(reply: &Reply, json: bool) -> u8 {
+pub(crate) fn tell(reply: &Called, json: bool) -> u8 {
     let code = exit_of(reply.status);
     if json {
         return print::data_and(&document(reply), code);
@@ -163,9 +163,9 @@ pub(crate) fn tell(reply: &Reply, json: bool) -> u8 {
     }
 }
 
-/// A reply on one line.
-pub(crate) fn document(reply: &Reply) -> String {
-    serde_json::to_string(reply).unwrap_or_default() + "\n"
+/// A reply on one line. What was seen of a run is in its value, in the tool's own words.
+pub(crate) fn document(reply: &Called) -> String {
+    print::document(&Called { run: None, ..reply.clone() })
 }
 
 pub(crate) fn exit_of(status: Status) -> u8 {

@@ -5,16 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use hotcell_api::Called;
 use hotcell_approver::ItemId;
-use hotcell_engine::{Answer, Ask, Attached, Engine, QueueAnswer, QueueAsk, Reply};
-use hotcell_review::MOST_WAIT;
+use hotcell_engine::Attached;
 use hotcell_types::Status;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::kernel::Kernel;
 use crate::print::{self, harmless};
 use crate::problem::Problem;
-use crate::{exit, home, tool};
+use crate::{exit, tool};
 
 /// What to do about a call that somebody has to agree to.
 #[derive(Debug, clap::Args)]
@@ -28,8 +29,8 @@ pub(crate) struct AskArgs {
 }
 
 /// Says what is waited for, and how to answer.
-pub(crate) fn announce(reply: &Reply) {
-    let Some(item) = reply.review else { return };
+pub(crate) fn announce(reply: &Called) {
+    let Some(item) = &reply.review else { return };
     for problem in &reply.problems {
         let (what, why) = (harmless(&problem.what), harmless(&problem.why));
         print::to_people(&format!("hotcell: {what}: {why}\n"));
@@ -40,31 +41,20 @@ pub(crate) fn announce(reply: &Reply) {
     ));
 }
 
-/// Waits, and has it carried out when somebody has agreed.
-pub(crate) fn wait<'a>(
-    engine: &Engine,
-    item: ItemId,
-    interrupt: &'a AtomicBool,
-    attached: Attached<'a>,
-) -> Result<Reply, Problem> {
-    let attached = Box::new(attached);
-    let ask = QueueAsk::Await { item, patience: MOST_WAIT, interrupt, attached };
-    match engine.ask(&home::caller(), Ask::Queue(ask)) {
-        Answer::Queue(QueueAnswer::Reply(reply)) => Ok(*reply),
-        Answer::Failed(problem) => Err(problem.into()),
-        _ => Err(Problem::error("the queue gave no answer")),
-    }
+/// The item in which a call waits.
+pub(crate) fn item_of(reply: &Called) -> Option<ItemId> {
+    reply.review.as_ref().and_then(|item| item.parse().ok())
 }
 
-/// The same for whoever has nothing else to do, and prints what came of it.
-pub(crate) fn to_the_end(engine: &Engine, item: ItemId, json: bool) -> Result<u8, Problem> {
+/// Waits, has it carried out when somebody has agreed, and prints what came of it.
+pub(crate) fn to_the_end(kernel: &Kernel, item: ItemId, json: bool) -> Result<u8, Problem> {
     let signals = Signals::catch().map_err(|error| {
         Problem::error("catching signals failed").why(hotcell_sandbox::cause(&error))
     })?;
     let begun = Arc::clone(&signals.by_default);
     let started = Box::new(move |_| begun.store(true, Ordering::SeqCst));
     let attached = Attached { started: Some(started), ..Attached::default() };
-    let reply = wait(engine, item, &signals.interrupt, attached)?;
+    let reply = kernel.wait(item, &signals.interrupt, attached)?;
     Ok(match signals.first().filter(|_| reply.status == Status::Review) {
         Some(signal) => left(&reply, signal, json.then(|| tool::document(&reply))),
         None => tool::tell(&reply, json),
@@ -72,9 +62,9 @@ pub(crate) fn to_the_end(engine: &Engine, item: ItemId, json: bool) -> Result<u8
 }
 
 /// Whoever stopped waiting is told how to come back; a program by a document.
-pub(crate) fn left(reply: &Reply, signal: u8, document: Option<String>) -> u8 {
+pub(crate) fn left(reply: &Called, signal: u8, document: Option<String>) -> u8 {
     let code = exit::SIGNAL.saturating_add(signal);
-    if let Some(item) = reply.review {
+    if let Some(item) = &reply.review {
         print::to_people(&format!(
             "hotcell: it still waits; come back with `hotcell approvals wait {item}`, or take it back with \
              `hotcell approvals cancel {item}`\n"

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,7 +123,7 @@ impl Attachment {
     }
 
     /// The same of whatever can be read to its end.
-    pub(crate) fn of_source(
+    pub fn of_source(
         name: impl Into<OsString>,
         source: impl Read,
         most: u64,
@@ -182,12 +183,42 @@ impl Attachment {
         Some(Product::new(role, self.name.to_string_lossy(), content))
     }
 
+    /// Reads its content from the beginning.
+    pub fn reader(&self) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match &self.held {
+            Held::Memory(bytes) => Box::new(io::Cursor::new(Shared(Arc::clone(bytes)))),
+            Held::File(file) => Box::new(FromStart { file: file.try_clone()?, at: 0 }),
+        })
+    }
+
     /// A file with exactly this content.
     pub(crate) fn open(&self) -> io::Result<File> {
         match &self.held {
             Held::Memory(bytes) => hotcell_sandbox::in_memory(bytes),
             Held::File(file) => file.try_clone(),
         }
+    }
+}
+
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Without the position of a file that others have as well.
+struct FromStart {
+    file: File,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(into, self.at)?;
+        self.at += length as u64;
+        Ok(length)
     }
 }
 

@@ -113,7 +113,7 @@ fn propose(engine: Engine, rules: Rules) -> Result<u8, Problem> {
     let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
         return Err(unexpected());
     };
-    let code = tool::tell(&reply, false);
+    let code = tool::tell(&(*reply).into(), false);
     Ok(home::close(engine, code))
 }
 

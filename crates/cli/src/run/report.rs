@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use hotcell_engine::Reply;
+use hotcell_api::Called;
 use hotcell_types::{
     Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
     Skipped, Status, Timing, Usage,
@@ -67,13 +67,13 @@ struct NotHere<'a> {
     value: Option<&'a serde_json::Value>,
 }
 
-pub(super) fn not_here(reply: &Reply) -> String {
+pub(super) fn not_here(reply: &Called) -> String {
     line(&NotHere {
         version: VERSION,
         id: reply.id,
         status: reply.status,
         error: reply.problems.first().map(|problem| problem.clone().into()),
-        review: reply.review.map(|item| item.to_string()),
+        review: reply.review.clone(),
         value: reply.value.as_ref(),
     })
 }

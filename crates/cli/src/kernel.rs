@@ -1,0 +1,217 @@
+//! Who carries out calls: this process, or a hotcell that serves the same home. What comes of them is the
+//! same.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hotcell_api::{Called, Context};
+use hotcell_approver::ItemId;
+use hotcell_engine::{
+    Answer, Ask, Attached, Bounds, Early, Engine, Options, QueueAnswer, QueueAsk, new_id,
+};
+use hotcell_local::{Remote, Unreached};
+use hotcell_request::{Arguments, Request, json};
+use hotcell_review::MOST_WAIT;
+use hotcell_socket::{AskError, Canceller};
+use hotcell_types::{Door, Status};
+
+use crate::config::{self, Config};
+use crate::home;
+use crate::problem::Problem;
+
+/// How often it is looked whether somebody gave up waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub(crate) enum Kernel {
+    Here(Box<Engine>),
+    There(Box<There>),
+}
+
+pub(crate) struct There {
+    remote: Remote,
+    context: Context,
+}
+
+/// What a process that runs one thing has begun before it knows what.
+pub(crate) enum Begun {
+    /// Somebody serves this home.
+    Served(Remote),
+    Early(Early),
+    /// Somebody does, and cannot be asked.
+    Not(Problem),
+}
+
+impl Begun {
+    pub(crate) fn begin() -> Begun {
+        // A home that cannot be told is told with everything else that is wrong.
+        let Ok(home) = config::home_path() else { return Begun::Early(Early::begin()) };
+        match Remote::find(&home) {
+            Ok(Some(remote)) => Begun::Served(remote),
+            Ok(None) => Begun::Early(Early::begin()),
+            Err(Unreached(problem)) => Begun::Not(problem.into()),
+        }
+    }
+}
+
+impl Kernel {
+    /// For calls about a directory, or none.
+    pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Kernel, Problem> {
+        let config = Config::load()?;
+        let remote = Remote::find(&config.settings().home);
+        match remote.map_err(|Unreached(problem)| Problem::from(problem))? {
+            Some(remote) => Ok(Kernel::there(remote, home::options(&config, workspace))),
+            None => home::engine(home::options(&config, workspace)).map(Kernel::here),
+        }
+    }
+
+    /// For the one call that was begun.
+    pub(crate) fn soon(options: Options, begun: Begun) -> Result<Kernel, Problem> {
+        match begun {
+            Begun::Served(remote) => Ok(Kernel::there(remote, options)),
+            Begun::Early(early) => home::engine_soon(options, early).map(Kernel::here),
+            Begun::Not(problem) => Err(problem),
+        }
+    }
+
+    pub(crate) fn here(engine: Engine) -> Kernel {
+        Kernel::Here(Box::new(engine))
+    }
+
+    /// What is configured here holds there as well.
+    fn there(remote: Remote, options: Options) -> Kernel {
+        let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
+        let context = Context::here(Door::Cli, options.workspace.as_deref(), bounds);
+        Kernel::There(Box::new(There { remote, context }))
+    }
+
+    /// What ends a call that somebody else carries out.
+    pub(crate) fn canceller(&self) -> Option<Canceller> {
+        match self {
+            Kernel::Here(_) => None,
+            Kernel::There(there) => Some(there.remote.canceller()),
+        }
+    }
+
+    pub(crate) fn call(&self, request: Request, attached: Attached<'_>) -> Result<Called, Problem> {
+        match self {
+            Kernel::Here(engine) => {
+                let ask = Ask::Run(Box::new(request), Box::new(attached));
+                match engine.ask(&home::caller(), ask) {
+                    Answer::Called(reply) => Ok((*reply).into()),
+                    _ => Err(Problem::error("the call got no answer")),
+                }
+            }
+            Kernel::There(there) => {
+                let request = match read(request) {
+                    Ok(request) => request,
+                    Err(called) => return Ok(*called),
+                };
+                let called = there.remote.call(request, there.context.clone(), along(attached));
+                called.map_err(not_asked)
+            }
+        }
+    }
+
+    /// Waits for somebody to agree, and has it carried out then.
+    pub(crate) fn wait<'a>(
+        &self,
+        item: ItemId,
+        interrupt: &'a AtomicBool,
+        attached: Attached<'a>,
+    ) -> Result<Called, Problem> {
+        match self {
+            Kernel::Here(engine) => {
+                let attached = Box::new(attached);
+                let ask = QueueAsk::Await { item, patience: MOST_WAIT, interrupt, attached };
+                match engine.ask(&home::caller(), Ask::Queue(ask)) {
+                    Answer::Queue(QueueAnswer::Reply(reply)) => Ok((*reply).into()),
+                    Answer::Failed(problem) => Err(problem.into()),
+                    _ => Err(Problem::error("the queue gave no answer")),
+                }
+            }
+            Kernel::There(there) => {
+                let called = there.wait(&item.to_string(), interrupt, along(attached));
+                called.map_err(not_asked)
+            }
+        }
+    }
+
+    /// Whether whoever ran something looks at how full the home is. Who serves does that itself.
+    pub(crate) fn is_to_be_measured(&self) -> bool {
+        match self {
+            Kernel::Here(engine) => engine.is_to_be_measured(),
+            Kernel::There(_) => false,
+        }
+    }
+
+    pub(crate) fn close(self, code: u8) -> u8 {
+        match self {
+            Kernel::Here(engine) => home::close(*engine, code),
+            Kernel::There(_) => code,
+        }
+    }
+}
+
+impl There {
+    /// A signal only sets a flag: somebody has to look at it, and tell.
+    fn wait(
+        &self,
+        item: &str,
+        interrupt: &AtomicBool,
+        with: hotcell_local::With<'_>,
+    ) -> Result<Called, AskError> {
+        let is_over = AtomicBool::new(false);
+        let pass_on = || {
+            while !is_over.load(Ordering::SeqCst) {
+                if interrupt.load(Ordering::SeqCst) && self.remote.canceller().cancel() {
+                    return;
+                }
+                thread::park_timeout(LOOK_EVERY);
+            }
+        };
+        thread::scope(|scope| {
+            let passing_on = scope.spawn(pass_on);
+            let called = self.remote.wait(item, self.context.clone(), with);
+            is_over.store(true, Ordering::SeqCst);
+            passing_on.thread().unpark();
+            called
+        })
+    }
+}
+
+fn along(attached: Attached<'_>) -> hotcell_local::With<'_> {
+    let Attached { files, stdin, sink, outputs, .. } = attached;
+    hotcell_local::With { files, stdin, sink, outputs }
+}
+
+/// What cannot be read is told as it is where the call would have been made.
+fn read(request: Request) -> Result<Request, Box<Called>> {
+    let Arguments::Bytes(bytes) = &request.arguments else { return Ok(request) };
+    match json::parse(bytes, &json::Bounds::CALL) {
+        Ok(value) => Ok(Request { arguments: Arguments::Value(value), ..request }),
+        Err(fault) => Err(Box::new(Called {
+            problems: vec![hotcell_api::Problem::from(&fault)],
+            ..Called::new(new_id(), Status::Invalid)
+        })),
+    }
+}
+
+fn not_asked(error: AskError) -> Problem {
+    match error {
+        AskError::Refused(problem) => hotcell_api::Problem::of_kind(
+            &problem.kind,
+            problem.what.clone(),
+            problem.why.clone(),
+            problem.fix.clone(),
+        )
+        .into(),
+        AskError::Lost { why } => Problem::error("the hotcell that serves this home ended early")
+            .why(why)
+            .fix("`hotcell runs` tells whether the call was made, and what became of it"),
+        other => Problem::error("the hotcell that serves this home was not asked")
+            .why(other.to_string())
+            .fix("nothing was begun: try again"),
+    }
+}

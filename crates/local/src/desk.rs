@@ -1,0 +1,195 @@
+//! The side of whoever serves: one engine, and a question at a time on each thread.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use hotcell_api::{Answer, Ask, With, answer};
+use hotcell_engine::run::Word;
+use hotcell_engine::{Attached, Attachment, Engine, Input};
+use hotcell_sandbox::{Handle, Sink};
+use hotcell_socket::{Answerer, Cancel, Events, Incoming, Problem, Raw};
+use hotcell_types::{Caller, Door, Name};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::along::{self, Along, Output, Told};
+
+/// Most bytes that come along with one question: they are held in memory.
+const ALONG_MOST: u64 = 4 << 30;
+
+/// Answers for one user.
+#[derive(Debug)]
+pub struct Desk {
+    engine: Arc<Engine>,
+}
+
+impl Desk {
+    pub fn new(engine: Arc<Engine>) -> Desk {
+        Desk { engine }
+    }
+
+    fn asked(&self, mut request: Incoming, events: &Events) -> Result<Answer, Problem> {
+        let ask: Ask = read(request.take_ask(), "the question")?;
+        let along = request.take_context().map(|value| read::<Along>(value, "the context"));
+        let along = along.transpose()?;
+        let cancel = request.cancel().clone();
+        let door = match &along {
+            Some(along) => along.from.door().map_err(told)?,
+            None => Door::Socket,
+        };
+        let caller = Caller::local(subject(request.peer().uid), door);
+        let mut sink = Teller { events };
+        let attached = match along {
+            Some(along) => self.attached(along, &mut request)?,
+            None => Held::default(),
+        };
+        let Held { from, files, stdin, outputs } = attached;
+        let ends = cancel.clone();
+        let with = With {
+            attached: Attached {
+                from,
+                files,
+                stdin,
+                sink: Some(&mut sink),
+                outputs: outputs.as_deref(),
+                started: Some(Box::new(move |run: Handle| ends.then(move || run.cancel()))),
+                ..Attached::default()
+            },
+            interrupt: cancel.flag(),
+            log: &mut |log, at| {
+                let event = serde_json::json!({ "log": log, "at": [at.stdout, at.stderr] });
+                events.tell(&event).is_ok()
+            },
+        };
+        answer(&self.engine, &caller, ask, with).map_err(told)
+    }
+
+    /// Everything that comes along, held.
+    fn attached(&self, along: Along, request: &mut Incoming) -> Result<Held, Problem> {
+        let Along { from, files, stdin, outputs } = along;
+        let from = Some(from.read(&self.engine).map_err(told)?);
+        let of_stdin = match stdin {
+            Some(along::Stdin::Bytes(bytes)) => bytes,
+            Some(along::Stdin::Live) | None => 0,
+        };
+        let total = files.iter().map(|file| file.bytes).fold(of_stdin, u64::saturating_add);
+        if total > ALONG_MOST {
+            let why = format!("{total} bytes come along, and {ALONG_MOST} are the most");
+            return Err(invalid("too much comes along", why));
+        }
+        let files = files.into_iter().map(|file| next_file(request, file));
+        let files = files.collect::<Result<_, _>>()?;
+        let stdin = stdin.map(|stdin| self.stdin(stdin, request)).transpose()?;
+        Ok(Held { from, files, stdin, outputs: outputs.map(|path| PathBuf::from(os(path))) })
+    }
+
+    fn stdin(&self, stdin: along::Stdin, request: &mut Incoming) -> Result<Input, Problem> {
+        let cancel = request.cancel().clone();
+        let Some(source) = request.stdin() else {
+            return Err(invalid("standard input does not come along", "though it is announced"));
+        };
+        match stdin {
+            along::Stdin::Bytes(bytes) => held("stdin".into(), source, bytes).map(Input::Content),
+            along::Stdin::Live => piped(source, cancel).map(Input::Live).map_err(|error| {
+                Problem::new(
+                    Problem::ERROR,
+                    "standard input cannot be passed on",
+                    error.to_string(),
+                    "",
+                )
+            }),
+        }
+    }
+}
+
+impl Answerer for Desk {
+    fn answer(&self, request: Incoming, events: &Events) -> Result<Raw, Problem> {
+        let answer = self.asked(request, events)?;
+        Raw::of(&answer).map_err(Problem::from)
+    }
+}
+
+/// What came along.
+#[derive(Default)]
+struct Held {
+    from: Option<hotcell_engine::Surroundings>,
+    files: Vec<Attachment>,
+    stdin: Option<Input>,
+    outputs: Option<PathBuf>,
+}
+
+fn next_file(request: &mut Incoming, file: along::File) -> Result<Attachment, Problem> {
+    let Some(part) = request.next_file() else {
+        return Err(invalid("a file does not come along", "though it is announced"));
+    };
+    held(os(file.name), part, file.bytes)
+}
+
+fn held(name: OsString, source: impl Read, bytes: u64) -> Result<Attachment, Problem> {
+    let shown = name.display().to_string();
+    Attachment::of_source(name, source, bytes)
+        .map_err(|error| invalid(format!("`{shown}` cannot be taken"), error.to_string()))
+}
+
+/// What is written to a pipe while the program reads. Ends with the request, when reading it fails.
+fn piped(mut source: impl Read + Send + 'static, cancel: Cancel) -> io::Result<File> {
+    let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut to = File::from(to);
+    thread::Builder::new().name("stdin".into()).spawn(move || {
+        let mut part = vec![0; 64 * 1024];
+        while !cancel.is_asked() {
+            let length = source.read(&mut part).unwrap_or(0);
+            let Some(some) = part.get(..length).filter(|some| !some.is_empty()) else { break };
+            if to.write_all(some).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(File::from(from))
+}
+
+/// Passes on what a run prints. Who is not there to hear it has hung up, which ends the run.
+struct Teller<'a> {
+    events: &'a Events,
+}
+
+impl Sink for Teller<'_> {
+    fn stdout(&mut self, chunk: &[u8]) {
+        self.events.tell(&Told::Stdout(Output::of(chunk))).ok();
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) {
+        self.events.tell(&Told::Stderr(Output::of(chunk))).ok();
+    }
+}
+
+/// As the command line calls whoever runs it.
+fn subject(uid: u32) -> Name {
+    format!("uid{uid}").parse().unwrap_or(Name::LOCAL)
+}
+
+fn read<T: DeserializeOwned>(value: Value, what: &str) -> Result<T, Problem> {
+    serde_json::from_value(value)
+        .map_err(|error| invalid(format!("{what} cannot be read"), error.to_string()))
+}
+
+fn invalid(what: impl Into<String>, why: impl Into<String>) -> Problem {
+    Problem::new(Problem::INVALID, what, why, "write it as the documentation says")
+}
+
+fn told(problem: hotcell_api::Problem) -> Problem {
+    let hotcell_api::Problem { kind, at, what, why, fix } = problem;
+    Problem { at, ..Problem::new(kind.name(), what, why, fix) }
+}
+
+fn os(word: Word) -> OsString {
+    match word {
+        Word::Text(text) => text.into(),
+        Word::Bytes { bytes } => OsString::from_vec(bytes),
+    }
+}
