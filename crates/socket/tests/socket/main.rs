@@ -15,5 +15,6 @@ mod listen;
 mod memory;
 mod speed;
 mod stop;
+mod strangers;
 mod talk;
 mod versions;
