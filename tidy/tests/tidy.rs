@@ -16,6 +16,16 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the launcher stands alone: what it must know comes over its socket (crates/jail/src/wire.rs)",
     ),
     (
+        "hotcell-access",
+        &["hotcell-types"],
+        "keys take a transaction and give back changes: who records them, and what a scope opens, is for others",
+    ),
+    (
+        "hotcell-once",
+        &["hotcell-types"],
+        "a claim takes a transaction: what a call is, and what it replied, is the engine's affair",
+    ),
+    (
         "hotcell-approver",
         &["hotcell-types"],
         "an approver signs what is put before them: what it is about is for others to know",
@@ -92,11 +102,13 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell-engine",
         &[
+            "hotcell-access",
             "hotcell-approver",
             "hotcell-bearer",
             "hotcell-extension",
             "hotcell-glob",
             "hotcell-ledger",
+            "hotcell-once",
             "hotcell-policy",
             "hotcell-record",
             "hotcell-request",
@@ -128,6 +140,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "hotcell",
         &[
             "hotcell-api",
+            "hotcell-access",
             "hotcell-approver",
             "hotcell-bearer",
             "hotcell-engine",
