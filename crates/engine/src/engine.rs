@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
+use std::time::Instant;
 
 use hotcell_bearer::Ring;
 use hotcell_policy::Snapshot;
@@ -33,6 +34,7 @@ use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
+use crate::keys::{Gate, KeyAnswer, KeyAsk};
 use crate::live;
 use crate::path::panicked;
 use crate::policy::{PolicyAnswer, PolicyAsk};
@@ -113,6 +115,8 @@ pub enum Ask<'a> {
     /// What waits for somebody to agree.
     Queue(QueueAsk<'a>),
     Token(TokenAsk),
+    /// API keys: who may come through a server's door.
+    Key(KeyAsk),
     /// The policy: what it says, what another would, and changing it.
     Policy(Box<PolicyAsk>),
 }
@@ -133,6 +137,7 @@ pub enum Answer {
     Artifact(ArtifactAnswer),
     Queue(QueueAnswer),
     Token(TokenAnswer),
+    Key(KeyAnswer),
     Policy(PolicyAnswer),
 }
 
@@ -216,6 +221,8 @@ pub struct Engine {
     pub(crate) artifacts: Artifacts,
     /// The keys of tokens.
     pub(crate) ring: OnceLock<Arc<Ring>>,
+    /// What is remembered of API keys.
+    pub(crate) gate: Gate,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
     /// Held by whoever opens it: a second launcher would be one too many.
@@ -272,6 +279,7 @@ impl Engine {
             watch: options.watch,
             artifacts: Artifacts::at(&options.home).within(options.quota.get()),
             ring: OnceLock::new(),
+            gate: Gate::default(),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
             opening: Mutex::default(),
@@ -312,6 +320,7 @@ impl Engine {
             Ask::Token(ask) => {
                 self.ask_token(caller, ask).map_or_else(Answer::Failed, Answer::Token)
             }
+            Ask::Key(ask) => self.ask_key(caller, ask).map_or_else(Answer::Failed, Answer::Key),
             Ask::Policy(ask) => {
                 self.ask_policy(caller, *ask).map_or_else(Answer::Failed, Answer::Policy)
             }
@@ -394,6 +403,8 @@ impl Engine {
 
     /// Ends in order: what is recorded is on the disk and signed, and no process is left.
     pub fn close(self) -> Result<(), Problem> {
+        // That is worth knowing, and no reason not to end.
+        self.note_uses(Instant::now()).ok();
         if self.ended.get().is_none() {
             self.end(|| ());
         }
