@@ -119,7 +119,7 @@ impl Problem {
 impl From<hotcell_engine::Problem> for Problem {
     fn from(problem: hotcell_engine::Problem) -> Problem {
         let exit = match problem.kind {
-            ProblemKind::Invalid => exit::INVALID,
+            ProblemKind::Invalid | ProblemKind::Conflict => exit::INVALID,
             ProblemKind::NotFound => exit::NOT_FOUND,
             ProblemKind::NotRunnable => exit::NOT_RUNNABLE,
             ProblemKind::Blocked => exit::BLOCKED,

@@ -36,6 +36,7 @@ use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::keys::{Gate, KeyAnswer, KeyAsk};
 use crate::live;
+use crate::once::Flights;
 use crate::path::panicked;
 use crate::policy::{PolicyAnswer, PolicyAsk};
 use crate::queue::{QueueAnswer, QueueAsk};
@@ -221,6 +222,8 @@ pub struct Engine {
     pub(crate) artifacts: Artifacts,
     /// The keys of tokens.
     pub(crate) ring: OnceLock<Arc<Ring>>,
+    /// Calls that come with a key.
+    pub(crate) flights: Flights,
     /// What is remembered of API keys.
     pub(crate) gate: Gate,
     settings: Settings,
@@ -279,6 +282,7 @@ impl Engine {
             watch: options.watch,
             artifacts: Artifacts::at(&options.home).within(options.quota.get()),
             ring: OnceLock::new(),
+            flights: Flights::default(),
             gate: Gate::default(),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),

@@ -35,6 +35,7 @@ mod hands;
 mod keys;
 mod live;
 mod logs;
+mod once;
 mod path;
 pub mod policy;
 mod prepare;

@@ -117,13 +117,15 @@ pub fn release(tx: &Transaction<'_>, call: CallId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes claims from before this time, [`MAX_REMOVED`] at most, and says how many.
+/// Removes claims from before this time, [`MAX_REMOVED`] at most, and says how many. Not those of calls that
+/// the record, in whose database this is, says are being carried out.
 pub fn prune(tx: &Transaction<'_>, before: i64) -> Result<usize, Error> {
     if !schema::is_current(tx)? {
         return Ok(0);
     }
     let prune = "DELETE FROM once WHERE number IN
-        (SELECT number FROM once WHERE time < ?1 ORDER BY time LIMIT ?2)";
+        (SELECT number FROM once WHERE time < ?1 AND call NOT IN (SELECT call FROM unfinished)
+            ORDER BY time LIMIT ?2)";
     Ok(tx.prepare_cached(prune)?.execute(params![before, MAX_REMOVED as i64])?)
 }
 
