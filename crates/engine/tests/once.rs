@@ -9,9 +9,11 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hotcell_engine::{Answer, Ask, Engine, Options, Policy, ProblemKind, Reply, Stage, Watch};
+use hotcell_engine::{
+    Answer, Ask, Engine, Gc, Keep, Options, Policy, ProblemKind, Reply, Stage, Watch,
+};
 use hotcell_record::{Filter, Kind};
 use hotcell_request::{ToolError, TypedTool, tool};
 use hotcell_types::{Caller, Door, Name, Status};
@@ -26,7 +28,7 @@ const FATAL: &str = "HOTCELL_TEST_FATAL";
 
 const POLICY: &str = "
 rules:
-  - { name: own, match: { tool: [own.append, own.large, own.fail, own.look] }, action: allow }
+  - { name: own, match: { tool: [own.append, own.large, own.fail, own.look, own.wait] }, action: allow }
   - { name: reads, match: { effect: [read] }, action: allow }
   - { name: pure, match: { tool: [add, fs.write, code_execute, run] }, action: allow }
 ";
@@ -76,6 +78,16 @@ fn look(to: Line) -> Result<String, ToolError> {
     Ok(to.line)
 }
 
+/// Waits until somebody says `go`.
+#[tool(name = "own.wait", version = "1.0.0", effects(write))]
+fn wait(to: Line) -> Result<String, ToolError> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !Path::new(&to.file).exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(to.line)
+}
+
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
 }
@@ -88,6 +100,7 @@ fn open(dir: &Path, watch: Option<Watch>) -> Engine {
     engine.add(LargeTool.tool().unwrap(), LargeTool).unwrap();
     engine.add(FailTool.tool().unwrap(), FailTool).unwrap();
     engine.add(LookTool.tool().unwrap(), LookTool).unwrap();
+    engine.add(WaitTool.tool().unwrap(), WaitTool).unwrap();
     engine
 }
 
@@ -229,7 +242,7 @@ fn a_reply_that_is_too_large_is_told_as_that_and_not_made_again() {
     let first = call(&engine, &caller(), "own.large", bytes.clone(), "k");
     assert_eq!(first.status, Status::Success, "{:?}", first.problems);
     let again = call(&engine, &caller(), "own.large", bytes, "k");
-    assert_eq!((again.id, again.status, &again.value), (first.id, Status::Success, &None));
+    assert_eq!((again.id, again.status, again.value.is_none()), (first.id, Status::Success, true));
     assert!(again.problems[0].what.contains("too large"), "{:?}", again.problems);
     assert_eq!(intents(&engine), 1);
 }
@@ -249,6 +262,52 @@ fn what_looks_like_a_secret_is_not_kept_with_a_reply() {
     assert!(text(&first).contains(&"a".repeat(20)) && !text(&again).contains(&"a".repeat(20)));
     let ids = |reply: &Reply| reply.artifacts.iter().map(|one| one.id).collect::<Vec<_>>();
     assert_eq!(ids(&again), ids(&first));
+}
+
+#[test]
+fn a_call_for_which_there_was_no_room_gives_its_key_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (told, heard) = std::sync::mpsc::channel();
+    let watch = Watch::new(move |_, stage| {
+        if stage == Stage::Scheduled {
+            told.send(()).unwrap();
+        }
+    });
+    let engine = open(dir.path(), Some(watch));
+    let go = dir.path().join("go");
+    std::thread::scope(|scope| {
+        let args = json!({"file": go.to_str().unwrap(), "line": "went"});
+        let slow = scope.spawn(|| call(&engine, &caller(), "own.wait", args, "slow"));
+        heard.recv_timeout(Duration::from_secs(20)).unwrap();
+        // It writes where the other one does, and has no time to wait for it.
+        let mut request = request("own.large", json!({"bytes": 1}));
+        request.timeout = Some("20ms".parse().unwrap());
+        request.key = Some("k".parse().unwrap());
+        let Answer::Called(busy) = engine.ask(&caller(), Ask::Call(Box::new(request))) else {
+            panic!()
+        };
+        assert_eq!(busy.problems[0].kind, ProblemKind::Busy, "{busy:?}");
+        fs::write(&go, "").unwrap();
+        assert_eq!(slow.join().unwrap().status, Status::Success);
+        let reply = call(&engine, &caller(), "own.large", json!({"bytes": 1}), "k");
+        assert_eq!((reply.status, reply.again), (Status::Success, false), "{reply:?}");
+        assert!(call(&engine, &caller(), "own.large", json!({"bytes": 1}), "k").again);
+    });
+}
+
+#[test]
+fn a_key_is_kept_for_a_day_and_then_as_long_as_replies_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), None);
+    let first = appended(&engine, dir.path(), "k");
+    let keep = Keep { age: Some(Duration::ZERO), quota: 0 };
+    engine.gc(&caller(), keep, Gc::Remove).unwrap();
+    assert_eq!(text(&appended(&engine, dir.path(), "k")), text(&first));
+    let sql = rusqlite::Connection::open(dir.path().join("home/hotcell.db")).unwrap();
+    sql.execute_batch("DROP TRIGGER once_is_fixed; UPDATE once SET time = 0").unwrap();
+    engine.gc(&caller(), keep, Gc::Remove).unwrap();
+    assert!(!appended(&engine, dir.path(), "k").again);
+    assert_eq!(effects(dir.path()), 2);
 }
 
 /// Not a test: a process that makes five calls at once under one key, and perhaps kills itself.
