@@ -27,6 +27,8 @@ pub enum ProblemKind {
     NotFound,
     /// A program that is there and cannot be executed.
     NotRunnable,
+    /// What was asked for before stands against it: the key is that of another call.
+    Conflict,
     /// The policy.
     Blocked,
     /// The host cannot give what is required.
@@ -83,6 +85,7 @@ impl From<engine::ProblemKind> for ProblemKind {
             engine::ProblemKind::Invalid => ProblemKind::Invalid,
             engine::ProblemKind::NotFound => ProblemKind::NotFound,
             engine::ProblemKind::NotRunnable => ProblemKind::NotRunnable,
+            engine::ProblemKind::Conflict => ProblemKind::Conflict,
             engine::ProblemKind::Blocked => ProblemKind::Blocked,
             engine::ProblemKind::Refused => ProblemKind::Refused,
             engine::ProblemKind::Busy => ProblemKind::Busy,
