@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no scope `{0}`: {known}", known = Scopes::all())]
+#[error("there is no scope `{0}`: choose among {known}", known = Scope::ALL.map(Scope::name).join(", "))]
 pub struct BadScope(String);
 
 impl Scope {
@@ -105,10 +105,6 @@ impl FromStr for Scope {
 pub struct Scopes(u16);
 
 impl Scopes {
-    pub fn all() -> Scopes {
-        Scope::ALL.into_iter().collect()
-    }
-
     /// Whether it is one of them, or all are.
     pub fn has(self, scope: Scope) -> bool {
         self.0 & (scope.bit() | Scope::Admin.bit()) != 0
