@@ -35,7 +35,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
