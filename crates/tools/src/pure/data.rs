@@ -10,7 +10,7 @@ use super::{TEXT_MOST, shown};
 use crate::BuiltIn;
 
 /// How much of a document is read. The result goes down the same path as arguments do.
-const BOUNDS: Bounds = Bounds { bytes: TEXT_MOST * 4, nodes: 100_000 };
+const BOUNDS: Bounds = Bounds { bytes: TEXT_MOST * 4, nodes: 100_000, ..Bounds::CALL };
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![
