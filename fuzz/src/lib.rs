@@ -5,6 +5,7 @@
 //! `hotcell-jail::proc`, the `#!` line itself, and the configuration file, which is fuzzed through the
 //! binary (crates/cli/tests/config_fuzz.rs).
 
+mod access;
 mod approver;
 mod bearer;
 mod extension;
@@ -15,6 +16,7 @@ mod socket;
 mod text;
 mod wire;
 
+pub use access::api_key;
 pub use approver::{approver_key, approver_lines};
 pub use bearer::bearer;
 pub use extension::{evaluator_answer, evaluator_request, strip};
@@ -33,7 +35,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -46,6 +48,7 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "wire_report", run: wire_report, seeds: wire::report_seeds },
     Target { name: "wire_supplies", run: wire_supplies, seeds: wire::supplies_seeds },
     Target { name: "bearer", run: bearer, seeds: bearer::bearer_seeds },
+    Target { name: "api_key", run: api_key, seeds: access::key_seeds },
     Target { name: "strip", run: strip, seeds: extension::strip_seeds },
     Target { name: "evaluator_request", run: evaluator_request, seeds: extension::request_seeds },
     Target { name: "evaluator_answer", run: evaluator_answer, seeds: extension::answer_seeds },

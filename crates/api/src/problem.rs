@@ -27,6 +27,8 @@ pub enum ProblemKind {
     NotFound,
     /// A program that is there and cannot be executed.
     NotRunnable,
+    /// What was asked for before stands against it: the key is that of another call.
+    Conflict,
     /// The policy.
     Blocked,
     /// The host cannot give what is required.
@@ -40,8 +42,9 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    pub const ALL: [ProblemKind; 8] = [
+    pub const ALL: [ProblemKind; 9] = [
         ProblemKind::Invalid,
+        ProblemKind::Conflict,
         ProblemKind::NotFound,
         ProblemKind::NotRunnable,
         ProblemKind::Blocked,
@@ -54,6 +57,7 @@ impl ProblemKind {
     pub fn name(self) -> &'static str {
         match self {
             ProblemKind::Invalid => "invalid",
+            ProblemKind::Conflict => "conflict",
             ProblemKind::NotFound => "not_found",
             ProblemKind::NotRunnable => "not_runnable",
             ProblemKind::Blocked => "blocked",
@@ -120,6 +124,7 @@ impl From<engine::ProblemKind> for ProblemKind {
             engine::ProblemKind::Invalid => ProblemKind::Invalid,
             engine::ProblemKind::NotFound => ProblemKind::NotFound,
             engine::ProblemKind::NotRunnable => ProblemKind::NotRunnable,
+            engine::ProblemKind::Conflict => ProblemKind::Conflict,
             engine::ProblemKind::Blocked => ProblemKind::Blocked,
             engine::ProblemKind::Refused => ProblemKind::Refused,
             engine::ProblemKind::Busy => ProblemKind::Busy,

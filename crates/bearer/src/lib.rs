@@ -42,7 +42,7 @@ pub use rows::{Lineage, Stored};
 pub use schema::{is_current, migrate};
 pub use statement::{Change, Statement, What};
 pub use store::{Listed, MAX_PAGE, find, get, list, now};
-pub use time::Moment;
+pub use time::{MAX_TIME, Moment};
 pub use token::{Bearer, MAX_CLAIMS, MAX_TEXT, PREFIX, Presented};
 pub use verify::{Fault, Said};
 pub use write::{

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A clock that is beyond this (the year 2200) is broken, and is not followed.
-const MAX_TIME: i64 = 7_258_118_400_000_000_000;
+pub const MAX_TIME: i64 = 7_258_118_400_000_000_000;
 /// Nothing lives longer, so that nothing more needs to pass, in nanoseconds: seven days.
 const MAX_LIFE: i64 = 7 * 24 * 3600 * 1_000_000_000;
 

@@ -138,13 +138,16 @@ fn also_artifacts(database: &Path, verdict: &mut Verdict) -> Option<Checked> {
             return None;
         }
     };
-    let Checked { artifacts, contents, tokens, faults, .. } = checked;
+    let Checked { artifacts, contents, tokens, keys, faults, .. } = checked;
     verdict.checked.push(format!(
         "{artifacts} artifacts, {contents} contents and {tokens} tokens against what the chain says of them"
     ));
+    if keys > 0 {
+        verdict.checked.push(format!("{keys} API keys against what the chain says of them"));
+    }
     if let Some(why) = checked.told.first().cloned() {
         verdict.standing = Standing::Broken;
-        let what = format!("artifacts and tokens ({faults} faults)");
+        let what = format!("artifacts, tokens and keys ({faults} faults)");
         verdict.fault.get_or_insert(Fault { seq: None, what, why });
     }
     Some(checked)

@@ -1,6 +1,7 @@
 //! The binary `hotcell`: one file per command, the numbered exits in `exit`, the one error format in
 //! `problem`. A command returns the number to exit with; nothing here exits on its own.
 
+mod api_key;
 mod approvals;
 mod approve;
 mod approver;
@@ -85,6 +86,9 @@ enum Command {
     /// Tokens: what the policy allows, remembered for a while and for so many calls
     #[command(subcommand)]
     Token(token::Command),
+    /// API keys: who may come through the door of a server
+    #[command(subcommand)]
+    Key(api_key::Command),
     /// Named limits, network and seccomp profile
     #[command(subcommand)]
     Template(template::Command),
@@ -169,6 +173,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Approver(command) => approver::main(command),
         Command::Artifact(command) => artifact::main(command),
         Command::Token(command) => token::main(command),
+        Command::Key(command) => api_key::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
         Command::Resident(command) => resident::main(command),

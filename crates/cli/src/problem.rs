@@ -125,7 +125,7 @@ impl From<hotcell_engine::Problem> for Problem {
 impl From<hotcell_api::Problem> for Problem {
     fn from(problem: hotcell_api::Problem) -> Problem {
         let exit = match problem.kind {
-            ProblemKind::Invalid => exit::INVALID,
+            ProblemKind::Invalid | ProblemKind::Conflict => exit::INVALID,
             ProblemKind::NotFound => exit::NOT_FOUND,
             ProblemKind::NotRunnable => exit::NOT_RUNNABLE,
             ProblemKind::Blocked => exit::BLOCKED,

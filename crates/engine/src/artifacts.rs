@@ -26,6 +26,7 @@ use crate::spend::{Spend, Unspent};
 
 use crate::backup::for_each_content;
 use crate::changes::Part;
+use crate::once::Ending;
 
 pub use ask::{ArtifactAnswer, ArtifactAsk, Which};
 pub use verify::{Checked, MOST_TOLD, verify_artifacts};
@@ -263,11 +264,26 @@ impl Artifacts {
     pub fn finish(
         &self,
         intent: Intent,
+        outcome: Draft,
+        origin: &Origin,
+        given: &Given,
+        sight: Sight,
+        made: Vec<Product>,
+    ) -> Result<(Vec<Artifact>, Receipt), RegisterError> {
+        self.finish_keeping(intent, outcome, origin, given, sight, made, None)
+    }
+
+    /// The same, with what becomes of the key that the call was made under.
+    #[expect(clippy::too_many_arguments, reason = "all of it goes into one transaction")]
+    pub(crate) fn finish_keeping(
+        &self,
+        intent: Intent,
         mut outcome: Draft,
         origin: &Origin,
         given: &Given,
         sight: Sight,
         made: Vec<Product>,
+        ending: Option<Ending>,
     ) -> Result<(Vec<Artifact>, Receipt), RegisterError> {
         let batch = match self.batch(origin, made, edges(origin, given, sight)) {
             Ok(batch) => batch,
@@ -277,14 +293,19 @@ impl Artifacts {
                     Some(reason) => format!("{reason}; {lost}"),
                     None => lost,
                 });
-                return Ok((Vec::new(), intent.finish(outcome).map_err(WriteError::from)?));
+                self.batch(origin, Vec::new(), Vec::new())?
             }
         };
-        if batch.is_empty() {
+        if batch.is_empty() && ending.is_none() {
             return Ok((Vec::new(), intent.finish(outcome).map_err(WriteError::from)?));
         }
-        let held = batch.held();
-        let finished = intent.finish_with(outcome, move |tx| batch.add(tx))?;
+        let (held, call) = (batch.held(), origin.call);
+        let finished = intent.finish_with(outcome, move |tx| {
+            if let Some(ending) = ending {
+                ending.write(tx, call);
+            }
+            if batch.is_empty() { Ok((Vec::new(), Vec::new())) } else { batch.add(tx) }
+        })?;
         drop(held);
         Ok(finished)
     }

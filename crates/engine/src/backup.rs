@@ -16,6 +16,7 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use crate::archive::{Entry, Reader, Writer};
 use crate::artifacts::{Checked, DIRECTORY, verify_artifacts};
 use crate::engine::Engine;
+use crate::keys::revoke_restored;
 use crate::policy::install::put_copy;
 use crate::reply::{Problem, ProblemKind};
 
@@ -144,6 +145,7 @@ pub fn restore(caller: &Caller, home: &Path, from: &Path) -> Result<Restored, Pr
     let record = Record::open(home, Options::default());
     let record = record.map_err(|error| failed(&io::Error::other(error)))?;
     note(&record, caller, "restore", "the home was restored from a backup")?;
+    revoke_restored(&record, caller)?;
     put_copy(&record, home)?;
     record.close().map_err(|error| failed(&io::Error::other(error)))?;
     let verdict = verify(&home.join(DATABASE), Some(&home.join(ANCHOR)), From::Start);

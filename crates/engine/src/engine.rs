@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
+use std::time::Instant;
 
 use hotcell_bearer::Ring;
 use hotcell_policy::Snapshot;
@@ -33,7 +34,9 @@ use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
+use crate::keys::{Gate, KeyAnswer, KeyAsk};
 use crate::live;
+use crate::once::Flights;
 use crate::path::panicked;
 use crate::policy::{PolicyAnswer, PolicyAsk};
 use crate::queue::{QueueAnswer, QueueAsk};
@@ -113,6 +116,8 @@ pub enum Ask<'a> {
     /// What waits for somebody to agree.
     Queue(QueueAsk<'a>),
     Token(TokenAsk),
+    /// API keys: who may come through a server's door.
+    Key(KeyAsk),
     /// The policy: what it says, what another would, and changing it.
     Policy(Box<PolicyAsk>),
 }
@@ -133,6 +138,7 @@ pub enum Answer {
     Artifact(ArtifactAnswer),
     Queue(QueueAnswer),
     Token(TokenAnswer),
+    Key(KeyAnswer),
     Policy(PolicyAnswer),
 }
 
@@ -216,6 +222,10 @@ pub struct Engine {
     pub(crate) artifacts: Artifacts,
     /// The keys of tokens.
     pub(crate) ring: OnceLock<Arc<Ring>>,
+    /// Calls that come with a key.
+    pub(crate) flights: Flights,
+    /// What is remembered of API keys.
+    pub(crate) gate: Gate,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
     /// Held by whoever opens it: a second launcher would be one too many.
@@ -272,6 +282,8 @@ impl Engine {
             watch: options.watch,
             artifacts: Artifacts::at(&options.home).within(options.quota.get()),
             ring: OnceLock::new(),
+            flights: Flights::default(),
+            gate: Gate::default(),
             settings: Settings { minimum: options.minimum, home: options.home },
             sandbox: OnceLock::new(),
             opening: Mutex::default(),
@@ -312,6 +324,7 @@ impl Engine {
             Ask::Token(ask) => {
                 self.ask_token(caller, ask).map_or_else(Answer::Failed, Answer::Token)
             }
+            Ask::Key(ask) => self.ask_key(caller, ask).map_or_else(Answer::Failed, Answer::Key),
             Ask::Policy(ask) => {
                 self.ask_policy(caller, *ask).map_or_else(Answer::Failed, Answer::Policy)
             }
@@ -394,6 +407,8 @@ impl Engine {
 
     /// Ends in order: what is recorded is on the disk and signed, and no process is left.
     pub fn close(self) -> Result<(), Problem> {
+        // That is worth knowing, and no reason not to end.
+        self.note_uses(Instant::now()).ok();
         if self.ended.get().is_none() {
             self.end(|| ());
         }

@@ -91,6 +91,7 @@ impl Engine {
         let policy = RetentionPolicy { keep: Duration::from_nanos(age), most_bytes: u64::MAX };
         let pruned = record.prune(&policy).map_err(|error| not_removed(&error))?;
         self.forget_items(before)?;
+        self.forget_keys(before)?;
         self.sweep(record)?;
         let payloads = Amount { count: pruned.contents, bytes: pruned.bytes };
         let compacted = self.compact(record)?;

@@ -21,6 +21,7 @@ use crate::guard::crowd::Place;
 use crate::guard::rate::Rate;
 use crate::hands::{Reins, here};
 use crate::live::Live;
+use crate::once::{Ending, Once, goes_on, not_claimed};
 use crate::prepare::{Ready, Work};
 use crate::products::without_secrets;
 use crate::queue::{Wanting, is_silence};
@@ -78,6 +79,8 @@ struct Basis<'a> {
 enum NotBegun {
     /// Somebody else has used up what it was allowed by, or that is over.
     Unspent(Problem),
+    /// Another call has its key.
+    Taken,
     Other(Problem),
 }
 
@@ -102,7 +105,10 @@ impl Engine {
         if let Err(problem) = self.parent_is_own(&call) {
             return Reply::failed(id, problem);
         }
-        self.judged(&call, None, &asked, attached)
+        match Once::of(&call) {
+            Some(once) => self.once(&call, &once, &asked, attached),
+            None => self.judged(&call, None, &asked, attached),
+        }
     }
 
     /// Decides, by one version of the policy, and does what was decided. An extension or an approver is
@@ -323,6 +329,9 @@ impl Engine {
                 };
                 return Reply { is_unspent: true, ..reply };
             }
+            Err(NotBegun::Taken) => {
+                return Reply { is_unspent: true, ..Reply::failed(call.id(), goes_on()) };
+            }
             Err(NotBegun::Other(problem)) => return Reply::failed(call.id(), problem),
         };
         given.artifacts.extend(kept);
@@ -344,7 +353,10 @@ impl Engine {
         };
         let made = without_secrets(&hidden, made);
         let outcome = story.outcome(&done);
-        let finish = |intent| self.artifacts.finish(intent, outcome, &origin, &given, sight, made);
+        let ending = Ending::of(call, story, &done, &hidden);
+        let finish = |intent| {
+            self.artifacts.finish_keeping(intent, outcome, &origin, &given, sight, made, ending)
+        };
         let finished = if is_last { self.end(|| finish(intent.last())) } else { finish(intent) };
         let reply = match finished {
             Ok((made, _)) => {
@@ -378,6 +390,8 @@ impl Engine {
                     self.rulebook.forget();
                     NotBegun::Other(stale(book))
                 }
+                BeginError::Unspent(Unspent::Taken) => NotBegun::Taken,
+                BeginError::Unspent(Unspent::Once(error)) => NotBegun::Other(not_claimed(&error)),
                 BeginError::Unspent(error) => NotBegun::Unspent(used_up(&error)),
                 BeginError::Register(error) => NotBegun::Other(not_recorded(&error)),
             })

@@ -26,6 +26,9 @@ pub struct Reply {
     /// It was there already.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// It was replied before, to a call with the same key: nothing was carried out now.
+    #[serde(skip)]
+    pub again: bool,
     /// What it made, and what it was given, as the ledger has it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Registered>,
@@ -101,6 +104,8 @@ pub enum ProblemKind {
     NotFound,
     /// A program that is there and cannot be executed.
     NotRunnable,
+    /// What was asked for before stands against it: the key is that of another call.
+    Conflict,
     /// The policy.
     Blocked,
     /// The host cannot give what is required.
@@ -136,9 +141,10 @@ impl Problem {
     /// How a call ends that comes no further because of it.
     pub(crate) fn status(&self) -> Status {
         match self.kind {
-            ProblemKind::Invalid | ProblemKind::NotFound | ProblemKind::NotRunnable => {
-                Status::Invalid
-            }
+            ProblemKind::Invalid
+            | ProblemKind::NotFound
+            | ProblemKind::NotRunnable
+            | ProblemKind::Conflict => Status::Invalid,
             ProblemKind::Blocked => Status::Blocked,
             ProblemKind::Failed => Status::Failure,
             ProblemKind::Refused | ProblemKind::Busy | ProblemKind::Error => Status::Error,
@@ -218,6 +224,7 @@ impl Reply {
             problems: Vec::new(),
             rules: Vec::new(),
             cached: false,
+            again: false,
             artifacts: Vec::new(),
             review: None,
             run: None,

@@ -9,11 +9,15 @@ use hotcell_request::Call;
 use hotcell_review::{self as review, Terms, versions};
 use hotcell_types::{CallId, Caller};
 
+use crate::once::Once;
+
 /// What is used up when a call is begun.
 #[derive(Debug, Default)]
 pub(crate) struct Spend {
     /// The version of the policy that has to hold still.
     pub(crate) version: Option<u64>,
+    /// The key that the call comes with.
+    pub(crate) once: Option<Once>,
     pub(crate) token: Option<Token>,
     /// The call for which a review holds an operation of a token: that one is used, and no other.
     pub(crate) held: Option<CallId>,
@@ -45,6 +49,10 @@ pub(crate) struct Approval {
 pub(crate) enum Unspent {
     #[error("the policy was changed meanwhile")]
     Stale,
+    #[error("another call has its key")]
+    Taken,
+    #[error(transparent)]
+    Once(#[from] hotcell_once::Error),
     #[error(transparent)]
     Token(#[from] bearer::Error),
     #[error(transparent)]
@@ -54,7 +62,7 @@ pub(crate) enum Unspent {
 impl Spend {
     /// Whether there is anything to be done when the call is begun.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.version.is_none() && !self.is_of_bearers()
+        self.version.is_none() && self.once.is_none() && !self.is_of_bearers()
     }
 
     /// Whether something is used up that cannot be used again, or remembered.
@@ -79,6 +87,11 @@ impl Spend {
             && versions::newest_number(tx)? != version
         {
             return Err(Unspent::Stale);
+        }
+        if let Some(once) = &self.once
+            && !once.claim(tx, call, now())?
+        {
+            return Err(Unspent::Taken);
         }
         if let Some(moment) = self.expired {
             bearer::advance(tx, &moment)?;

@@ -14,6 +14,7 @@ use hotcell_types::{Caller, Door};
 
 use crate::engine::Engine;
 use crate::extended;
+use crate::once::Once;
 use crate::queue::is_silence;
 use crate::reply::Problem;
 use crate::rulebook::{Book, Look, not_looked_up};
@@ -55,7 +56,7 @@ pub(crate) fn facts_of(caller: &Caller, book: &Book) -> Facts {
 impl Engine {
     /// As far as it is known before anybody is asked.
     pub(crate) fn weigh(&self, call: &Call, book: &Book) -> Result<Weighed, Problem> {
-        let spend = Spend { version: book.must_hold(), ..Spend::default() };
+        let spend = Spend { version: book.must_hold(), once: Once::of(call), ..Spend::default() };
         let mut weighed = Weighed { facts: facts_of(call.caller(), book), spend };
         if let Some(shown) = call.token() {
             weighed.facts.token = self.weigh_token(call, book, shown.reveal(), &mut weighed)?;

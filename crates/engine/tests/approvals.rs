@@ -576,3 +576,23 @@ fn whoever_is_killed_while_carrying_it_out_leaves_one_effect_and_one_result() {
         world.is_sound();
     }
 }
+
+#[test]
+fn a_call_with_a_key_that_waited_is_carried_out_once_under_it() {
+    let world = World::new();
+    let asked = || {
+        let mut request = request("fs.write", json!({"path": "looked/a", "text": "one"}));
+        request.key = Some("k".parse().unwrap());
+        world.call(request)
+    };
+    let waits = asked();
+    assert_eq!(waits.status, Status::Review, "{waits:?}");
+    assert_eq!(asked().review, waits.review, "it waits already");
+    world.approve(waits.review.unwrap());
+    let reply = world.wait(waits.review.unwrap());
+    assert_eq!((reply.status, reply.again), (Status::Success, false), "{reply:?}");
+    fs::remove_file(world.dir.path().join("tree/looked/a")).unwrap();
+    let again = asked();
+    assert_eq!((again.status, again.id, again.again), (Status::Success, reply.id, true));
+    assert_eq!((again.value, world.read("looked/a")), (reply.value, None));
+}

@@ -125,6 +125,7 @@ impl Redactor {
             Pattern::builtin("gitlab", "glpat-", Tail::Token, 8, false),
             Pattern::builtin("npm", "npm_", Tail::Letters, 8, false),
             Pattern::builtin("hotcell", "hct_", Tail::Token, 8, false),
+            Pattern::builtin("hotcell", "hck_", Tail::Letters, 8, false),
         ];
         patterns.extend(further.iter().take(MOST_PATTERNS).cloned());
         Redactor::of(patterns)

@@ -28,7 +28,8 @@ pub struct Request {
     pub priority: Priority,
     /// How long it may take at most: less than the tool's own limit, never more.
     pub timeout: Option<Span>,
-    /// The same key is the same call, however often it is sent.
+    /// The same key of the same subject is the same call, however often it is sent: what changes something
+    /// is done once.
     pub key: Option<Key>,
     /// The call in which this one was made.
     pub parent: Option<CallId>,

@@ -2,7 +2,7 @@
 
 use crate::support::{World, same_as_file};
 
-const COMMANDS: [&str; 56] = [
+const COMMANDS: [&str; 60] = [
     "",
     "run",
     "doctor",
@@ -51,6 +51,10 @@ const COMMANDS: [&str; 56] = [
     "token revoke",
     "token narrow",
     "token rotate",
+    "key",
+    "key create",
+    "key ls",
+    "key revoke",
     "gc",
     "backup",
     "restore",

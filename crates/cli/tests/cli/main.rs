@@ -15,6 +15,7 @@ mod bad_input;
 mod config;
 mod docs;
 mod house;
+mod keys;
 #[path = "../common/person.rs"]
 mod person;
 mod pipes;
