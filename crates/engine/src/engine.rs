@@ -37,7 +37,7 @@ use crate::guard::rate::Rates;
 use crate::keys::{Gate, KeyAnswer, KeyAsk};
 use crate::live;
 use crate::once::Flights;
-use crate::path::panicked;
+use crate::path::{not_recorded, panicked};
 use crate::policy::{PolicyAnswer, PolicyAsk};
 use crate::queue::{QueueAnswer, QueueAsk};
 use crate::replay::{Ignore, Replayed};
@@ -378,6 +378,11 @@ impl Engine {
         self.record().map_err(|error| {
             Problem::new("the home cannot be used", error.to_string(), error.fix.clone())
         })
+    }
+
+    /// Returns when every call so far is on the disk, where other processes see it.
+    pub fn settle(&self) -> Result<(), Problem> {
+        self.recording()?.settle().map_err(|error| not_recorded(&error))
     }
 
     /// Adds a tool of whoever embeds this: a function of its own process, called on the one path like any

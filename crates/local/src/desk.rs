@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, Scope};
 
 use hotcell_api::{Answer, Ask, With, answer};
 use hotcell_engine::run::Word;
@@ -43,19 +44,38 @@ impl Desk {
             None => Door::Socket,
         };
         let caller = Caller::local(subject(request.peer().uid), door);
-        let mut sink = Teller { events };
         let attached = match along {
             Some(along) => self.attached(along, &mut request)?,
             None => Held::default(),
         };
-        let Held { from, files, stdin, outputs } = attached;
+        let answered = thread::scope(|scope| {
+            // Everything is told before the answer is: the thread that tells ends with the sink.
+            let mut sink = Teller::new(scope, events);
+            self.carried_out(&caller, ask, (attached, &mut sink), &cancel, events)
+        });
+        if door == Door::Cli {
+            // A command that has ended has left all of its record, whoever wrote it.
+            self.engine.settle().map_err(|problem| told(problem.into()))?;
+        }
+        answered
+    }
+
+    fn carried_out(
+        &self,
+        caller: &Caller,
+        ask: Ask,
+        (held, sink): (Held, &mut dyn Sink),
+        cancel: &Cancel,
+        events: &Events,
+    ) -> Result<Answer, Problem> {
+        let Held { from, files, stdin, outputs } = held;
         let ends = cancel.clone();
         let with = With {
             attached: Attached {
                 from,
                 files,
                 stdin,
-                sink: Some(&mut sink),
+                sink: Some(sink),
                 outputs: outputs.as_deref(),
                 started: Some(Box::new(move |run: Handle| ends.then(move || run.cancel()))),
                 ..Attached::default()
@@ -66,7 +86,7 @@ impl Desk {
                 events.tell(&event).is_ok()
             },
         };
-        answer(&self.engine, &caller, ask, with).map_err(told)
+        answer(&self.engine, caller, ask, with).map_err(told)
     }
 
     /// Everything that comes along, held.
@@ -153,18 +173,47 @@ fn piped(mut source: impl Read + Send + 'static, cancel: Cancel) -> io::Result<F
     Ok(File::from(from))
 }
 
-/// Passes on what a run prints. Who is not there to hear it has hung up, which ends the run.
-struct Teller<'a> {
-    events: &'a Events,
+/// Passes on what a run prints, on a thread of its own: the deadline of a run does not wait for whoever
+/// reads. What waits is bounded by the limit on output. Who is not there any more has hung up, which ends
+/// the run.
+struct Teller<'s, 'e> {
+    scope: &'s Scope<'s, 'e>,
+    events: &'e Events,
+    /// Many runs print nothing, and need no thread.
+    lines: Option<Sender<Told>>,
 }
 
-impl Sink for Teller<'_> {
+impl<'s, 'e> Teller<'s, 'e> {
+    fn new(scope: &'s Scope<'s, 'e>, events: &'e Events) -> Teller<'s, 'e> {
+        Teller { scope, events, lines: None }
+    }
+
+    fn tell(&mut self, told: Told) {
+        let (scope, events) = (self.scope, self.events);
+        let lines = self.lines.get_or_insert_with(|| {
+            let (lines, waiting) = mpsc::channel::<Told>();
+            let pass_on = move || {
+                for told in waiting {
+                    if events.tell(&told).is_err() {
+                        return;
+                    }
+                }
+            };
+            // Without a thread nothing is passed on; the answer has all of it.
+            thread::Builder::new().name("teller".into()).spawn_scoped(scope, pass_on).ok();
+            lines
+        });
+        lines.send(told).ok();
+    }
+}
+
+impl Sink for Teller<'_, '_> {
     fn stdout(&mut self, chunk: &[u8]) {
-        self.events.tell(&Told::Stdout(Output::of(chunk))).ok();
+        self.tell(Told::Stdout(Output::of(chunk)));
     }
 
     fn stderr(&mut self, chunk: &[u8]) {
-        self.events.tell(&Told::Stderr(Output::of(chunk))).ok();
+        self.tell(Told::Stderr(Output::of(chunk)));
     }
 }
 

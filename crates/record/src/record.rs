@@ -1,5 +1,6 @@
 //! The record of a home: opened once per process, cheap to clone, written by everybody at once.
 
+use std::convert::Infallible;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -220,6 +221,15 @@ impl Record {
     /// Closes every intent whose process has ended: once, whoever else does the same.
     pub fn recover(&self) -> Result<u64, AppendError> {
         self.shared().recover()
+    }
+
+    /// Returns when everything that was noted so far is on the disk, and seen by other processes.
+    pub fn settle(&self) -> Result<(), AppendError> {
+        let settled = self.write(Durability::Synced, |_| Ok::<_, Infallible>(((), Vec::new())));
+        settled.map(drop).map_err(|error| match error {
+            WriteError::Append(error) => error,
+            WriteError::Own(never) => match never {},
+        })
     }
 
     /// Signs the end of the chain now, and hands it to the sink.

@@ -123,7 +123,7 @@ fn a_run_of_another_process_is_followed_until_its_end() {
 
 #[test]
 fn who_follows_a_run_whose_process_is_killed_is_told() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::new().map(World::on_its_own) else { return };
     let (started, stdin) = waiting(&world, "echo never");
     until(LONG, || (live_files(&world) == 1).then_some(())).expect("it is on the disk");
     let (follower, mut stdout) = Started::with_stdout(world.command(&["logs", "-f"]));
@@ -401,7 +401,7 @@ fn what_is_old_is_removed_what_is_tagged_stays_and_the_chain_still_proves_all() 
 
 #[test]
 fn a_home_beyond_its_quota_is_warned_of_once_and_made_to_fit() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::new().map(World::on_its_own) else { return };
     fs::write(world.home().join("config.toml"), "min_level = \"no-proc\"\nquota = \"300KiB\"\n")
         .unwrap();
     let run = || world.run(&["run", "--", "sh", "-c", "seq 100000 > a"]);

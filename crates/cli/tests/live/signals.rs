@@ -35,7 +35,7 @@ fn begun_as(command: &Command) -> (Started, Traces) {
 
 #[test]
 fn each_signal_ends_everything_and_has_its_number() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let apart = Apart::new();
         let (started, traces) = begun(&world, &apart);
@@ -50,7 +50,7 @@ fn each_signal_ends_everything_and_has_its_number() {
 
 #[test]
 fn a_signal_while_the_record_is_locked_ends_it_at_once() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     world.code(&[], "sh", "true").is(0, "", "");
     let others = rusqlite::Connection::open(world.home().join("hotcell.db")).unwrap();
     others.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -72,7 +72,7 @@ fn a_signal_while_the_record_is_locked_ends_it_at_once() {
 
 #[test]
 fn a_cancelled_run_says_so_in_its_document() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::new().map(World::on_its_own) else { return };
     world.file("stop.sh", b"echo x; while :; do sleep 1; done\n");
     let started = Started::new(world.command(&["run", "--json", "stop.sh"]));
     let pid = started.pid();
@@ -86,7 +86,7 @@ fn a_cancelled_run_says_so_in_its_document() {
 
 #[test]
 fn a_second_signal_does_not_wait() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     let apart = Apart::new();
     let (started, traces) = begun(&world, &apart);
     // The launcher cannot answer, so that the first signal alone takes seconds.
@@ -109,7 +109,7 @@ fn a_second_signal_does_not_wait() {
 
 #[test]
 fn killing_hotcell_leaves_nothing() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::new().map(World::on_its_own) else { return };
     let apart = Apart::new();
     let (started, traces) = begun(&world, &apart);
     started.signal(Signal::KILL);
@@ -120,7 +120,7 @@ fn killing_hotcell_leaves_nothing() {
 
 #[test]
 fn killing_the_launcher_is_an_error_and_leaves_nothing() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     for generation in [0, 1] {
         let apart = Apart::new();
         let (started, traces) = begun(&world, &apart);
@@ -137,7 +137,7 @@ fn killing_the_launcher_is_an_error_and_leaves_nothing() {
 
 #[test]
 fn a_stopped_hotcell_goes_on_where_it_was() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     // The program ends meanwhile.
     let code = "echo ready; sleep 0.2; echo over";
     let (started, mut stdout) =

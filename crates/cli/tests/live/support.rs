@@ -24,6 +24,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 static MACHINE: RwLock<()> = RwLock::new(());
 
 pub(crate) struct World {
+    /// Ends before its home goes.
+    resident: Option<Resident>,
     dir: tempfile::TempDir,
     _beside_others: Option<RwLockReadGuard<'static, ()>>,
     _alone: Option<RwLockWriteGuard<'static, ()>>,
@@ -51,13 +53,37 @@ struct Reading {
     reader: JoinHandle<()>,
 }
 
+/// A hotcell that serves the home of a test. All tests here run with `HOTCELL_RESIDENT` as well: what comes
+/// of a command is the same.
+struct Resident(Child);
+
+impl Resident {
+    fn wanted() -> bool {
+        std::env::var_os("HOTCELL_RESIDENT").is_some()
+    }
+
+    fn new(mut command: Command) -> Resident {
+        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        assert_eq!(line(child.stdout.as_mut().unwrap()), "ready");
+        Resident(child)
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 impl World {
     /// `None`, and a word on the terminal, where there is no sandbox.
     pub(crate) fn new() -> Option<World> {
         let shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
         let world = World { _beside_others: Some(shared), ..World::without_sandbox() };
         match sandbox() {
-            Ok(_) => Some(world),
+            Ok(_) => Some(world.served()),
             Err(why) => {
                 skip(&format!("no sandbox on this host: {why}"));
                 None
@@ -65,12 +91,24 @@ impl World {
         }
     }
 
+    fn served(self) -> World {
+        let resident = Resident::wanted()
+            .then(|| Resident::new(self.command(&["resident", "serve", "--idle", "10m"])));
+        World { resident, ..self }
+    }
+
+    /// For what is about the process that makes the call itself.
+    pub(crate) fn on_its_own(mut self) -> World {
+        self.resident = None;
+        self
+    }
+
     /// The same without other tests beside it.
     pub(crate) fn alone() -> Option<World> {
-        let world = World::new()?;
-        drop(world._beside_others);
+        let mut world = World::new()?;
+        drop(world._beside_others.take());
         let alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-        Some(World { dir: world.dir, _beside_others: None, _alone: Some(alone) })
+        Some(World { _beside_others: None, _alone: Some(alone), ..world })
     }
 
     /// Where the host enforces limits on runs as a whole.
@@ -94,7 +132,7 @@ impl World {
         fs::create_dir(dir.path().join("here")).unwrap();
         // Whatever the host gives is tested.
         fs::write(dir.path().join("home/config.toml"), "min_level = \"no-proc\"\n").unwrap();
-        World { dir, _beside_others: None, _alone: None }
+        World { resident: None, dir, _beside_others: None, _alone: None }
     }
 
     /// A path below the current directory of the binary.
