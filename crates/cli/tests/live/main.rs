@@ -20,6 +20,7 @@ mod outputs;
 #[path = "../common/person.rs"]
 mod person;
 mod record;
+mod resident;
 mod signals;
 mod streams;
 mod support;

@@ -1,0 +1,166 @@
+//! A hotcell that stays, and those who ask it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{LONG, Started, World, line, until};
+use crate::traces::Traces;
+
+/// Where nobody serves yet.
+fn world() -> Option<World> {
+    World::new().map(World::on_its_own)
+}
+
+fn serve(world: &World, idle: &str) -> Started {
+    let command = world.command(&["resident", "serve", "--idle", idle]);
+    let (started, mut stdout) = Started::with_stdout(command);
+    assert_eq!(line(&mut stdout), "ready");
+    started
+}
+
+fn is_served(world: &World) -> bool {
+    world.run(&["resident", "status", "--json"]).json()["serving"].as_bool().unwrap()
+}
+
+#[test]
+fn it_is_started_used_and_stopped() {
+    let Some(world) = world() else { return };
+    assert!(!is_served(&world));
+    world.run(&["resident", "start", "--idle", "5m"]).is(0, "", "");
+    world.run(&["resident", "start"]).is(0, "", "hotcell: there is one already\n");
+    assert!(is_served(&world));
+    world.code(&[], "sh", "echo served").is(0, "served\n", "");
+    let pid = world.run(&["resident", "status", "--json"]).json()["pid"].as_i64().unwrap();
+    let below = Traces::count_below(i32::try_from(pid).unwrap());
+    assert!(below >= 2, "its launcher stays: {below}");
+    let socket = world.home().join("door/socket");
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
+    world.run(&["resident", "stop"]).is(0, "", "");
+    assert!(!is_served(&world) && !socket.exists());
+    world.run(&["resident", "stop"]).is(0, "", "hotcell: there is none\n");
+    world.code(&[], "sh", "echo alone").is(0, "alone\n", "");
+}
+
+#[test]
+fn it_ends_when_nobody_has_asked_for_a_while() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "300ms");
+    let ran = resident.finish(LONG);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!is_served(&world));
+}
+
+#[test]
+fn there_is_one_for_a_home() {
+    let Some(world) = world() else { return };
+    let first = serve(&world, "5m");
+    let second = world.run(&["resident", "serve"]);
+    assert_eq!(second.code, 120, "{second:?}");
+    assert!(second.errors().contains("cannot be served"), "{second:?}");
+    world.code(&[], "sh", "echo served").is(0, "served\n", "");
+    first.signal(Signal::TERM);
+    assert_eq!(first.finish(LONG).code, 0);
+}
+
+#[test]
+fn who_goes_takes_the_run_along() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    for signal in [Signal::KILL, Signal::INT] {
+        let words = ["run", "--", "sh", "-c", "echo begun; sleep 60"];
+        let (started, mut stdout) = Started::with_stdout(world.command(&words));
+        assert_eq!(line(&mut stdout), "begun");
+        started.signal(signal);
+        started.finish(LONG);
+        let ended = || {
+            let runs = world.run(&["runs", "--limit", "1", "--json"]).json();
+            (runs["status"] == "cancelled").then_some(())
+        };
+        until(LONG, ended).expect("the run is cancelled");
+    }
+    resident.signal(Signal::TERM);
+    assert_eq!(resident.finish(LONG).code, 0);
+}
+
+#[test]
+fn whoever_waits_for_one_that_is_killed_is_told_and_the_record_stays_true() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    let words = ["run", "--", "sh", "-c", "echo begun; sleep 60"];
+    let (started, mut stdout) = Started::with_stdout(world.command(&words));
+    assert_eq!(line(&mut stdout), "begun");
+    resident.signal(Signal::KILL);
+    resident.finish(LONG);
+    let ran = started.finish(Duration::from_secs(10));
+    assert_eq!(ran.code, 120, "{ran:?}");
+    assert!(ran.errors().contains("ended early"), "{ran:?}");
+    // The next one that uses the home says what became of the call, and carries out its own.
+    world.code(&[], "sh", "echo alone").is(0, "alone\n", "");
+    let runs = world.run(&["runs", "--json"]).text();
+    assert!(runs.lines().any(|run| run.contains("\"unknown\"")), "{runs}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_call_is_made_where_its_caller_is() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    world.file("here.txt", b"here");
+    let read = ["tool", "call", "--workspace", ".", "fs.read", "{\"path\": \"here.txt\"}"];
+    assert!(world.run(&read).text().contains("here"));
+    let lower = |limit: &str| {
+        let config = world.file(".hotcell/config.toml", limit.as_bytes());
+        let ran = world.run(&["run", "--mem", "100MiB", "--", "true"]);
+        std::fs::remove_file(config).unwrap();
+        ran
+    };
+    assert_eq!(lower("[ceiling]\nmemory = \"64MiB\"\n").code, 119);
+    assert_eq!(lower("[ceiling]\nmemory = \"200MiB\"\n").code, 0);
+    resident.signal(Signal::TERM);
+    resident.finish(LONG);
+}
+
+/// What is not one of ours is not spoken to, and not replaced.
+#[test]
+fn what_lies_where_the_socket_should_be_is_left_alone() {
+    let Some(world) = world() else { return };
+    world.code(&[], "sh", "true").is(0, "", "");
+    let door = world.home().join("door");
+    std::fs::create_dir(&door).unwrap();
+    std::fs::set_permissions(&door, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(door.join("socket"), "mine").unwrap();
+    let ran = world.run(&["resident", "serve"]);
+    assert_eq!(ran.code, 120, "{ran:?}");
+    assert_eq!(std::fs::read(door.join("socket")).unwrap(), b"mine");
+    // A dead socket is nobody.
+    std::fs::remove_file(door.join("socket")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(door.join("socket")).unwrap());
+    world.code(&[], "sh", "echo alone").is(0, "alone\n", "");
+    let resident = serve(&world, "5m");
+    world.code(&[], "sh", "echo served").is(0, "served\n", "");
+    resident.signal(Signal::TERM);
+    resident.finish(LONG);
+}
+
+/// Many at once, as a script would.
+#[test]
+fn many_ask_at_the_same_time() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    let started: Vec<Started> = (0..20)
+        .map(|n| {
+            let mut command: Command = world.command(&["run", "--", "echo"]);
+            command.arg(n.to_string());
+            Started::new(command)
+        })
+        .collect();
+    for (n, started) in started.into_iter().enumerate() {
+        started.finish(LONG).is(0, &format!("{n}\n"), "");
+    }
+    resident.signal(Signal::TERM);
+    resident.finish(LONG);
+}
