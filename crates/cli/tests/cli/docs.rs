@@ -2,7 +2,7 @@
 
 use crate::support::{World, same_as_file};
 
-const COMMANDS: [&str; 60] = [
+const COMMANDS: &[&str] = &[
     "",
     "run",
     "doctor",
@@ -62,6 +62,11 @@ const COMMANDS: [&str; 60] = [
     "template ls",
     "config",
     "config show",
+    "resident",
+    "resident start",
+    "resident stop",
+    "resident status",
+    "resident serve",
     "completions",
 ];
 
