@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hotcell_api::{Called, Context};
 use hotcell_approver::ItemId;
+use hotcell_engine::run::Run;
 use hotcell_engine::{
     Answer, Ask, Attached, Bounds, Early, Engine, Options, QueueAnswer, QueueAsk, new_id,
 };
@@ -51,6 +52,13 @@ impl Begun {
             Ok(Some(remote)) => Begun::Served(remote),
             Ok(None) => Begun::Early(Early::begin()),
             Err(Unreached(problem)) => Begun::Not(problem.into()),
+        }
+    }
+
+    /// Goes on, now that it is known what to run. Whoever serves the home has everything already.
+    pub(crate) fn expect(&self, options: &Options, run: &Run) {
+        if let Begun::Early(early) = self {
+            early.expect(options, run);
         }
     }
 }
