@@ -99,9 +99,8 @@ fn make(orders: &Receiver<Order>) -> Option<Made> {
         match order {
             Order::Open(_) => {}
             Order::Tree(program) => {
-                if let Ok(command) =
-                    resolve(program, &Host::of_this_process(), true, &mut Vec::new())
-                {
+                let host = Host::of_this_process();
+                if let Ok(command) = resolve(program, &host, true, &mut Vec::new()) {
                     sandbox.expect(&command.read_only).ok();
                 }
                 machine.get_or_insert_with(Machine::new);
