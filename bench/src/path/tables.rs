@@ -122,17 +122,17 @@ impl Report {
             let sizes = sizes.map(|kb| format!("{:.1}", megabytes(kb))).join(" | ");
             self.tables += &format!("| {calls} calls | {sizes} |\n");
         }
-        if let [(_, first), .., (calls, last)] = idle.after.as_slice() {
-            let (rss, grown) = (megabytes(first.rss), last.rss / first.rss);
+        if let [.., (begun, first), (calls, last)] = idle.after.as_slice() {
+            let (rss, grown) = (megabytes(last.rss), last.rss / first.rss);
             self.promise(Goal {
-                what: "resident memory (Rss) of a process with an open engine".into(),
+                what: format!("resident memory (Rss) of a process after {calls} calls"),
                 bound: Bound::AtMost(IDLE_MB),
                 unit: "MB",
                 got: rss,
                 undisturbed: rss,
             });
             self.promise(Goal {
-                what: format!("the same after {calls} calls, over before"),
+                what: format!("the same over that after {begun} calls"),
                 bound: Bound::AtMost(GROWN),
                 unit: "×",
                 got: grown,

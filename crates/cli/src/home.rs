@@ -94,7 +94,7 @@ pub(crate) fn caller() -> Caller {
 
 /// What is left to do when all is said: the record is closed in order.
 pub(crate) fn close(engine: Engine, code: u8) -> u8 {
-    match engine.close() {
+    match engine.close_with_process() {
         Ok(()) => code,
         Err(_) if code != 0 => code,
         Err(_) => exit::ERROR,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hotcell_api::{Called, Context};
 use hotcell_approver::ItemId;
+use hotcell_engine::run::Run;
 use hotcell_engine::{
     Answer, Ask, Attached, Bounds, Early, Engine, Options, QueueAnswer, QueueAsk, new_id,
 };
@@ -37,7 +38,7 @@ pub(crate) struct There {
 /// What a process that runs one thing has begun before it knows what.
 pub(crate) enum Begun {
     /// Somebody serves this home.
-    Served(Remote),
+    Served(Box<Remote>),
     Early(Early),
     /// Somebody does, and cannot be asked.
     Not(Problem),
@@ -48,9 +49,16 @@ impl Begun {
         // A home that cannot be told is told with everything else that is wrong.
         let Ok(home) = config::home_path() else { return Begun::Early(Early::begin()) };
         match Remote::find(&home) {
-            Ok(Some(remote)) => Begun::Served(remote),
+            Ok(Some(remote)) => Begun::Served(Box::new(remote)),
             Ok(None) => Begun::Early(Early::begin()),
             Err(Unreached(problem)) => Begun::Not(problem.into()),
+        }
+    }
+
+    /// Goes on, now that it is known what to run. Whoever serves the home has everything already.
+    pub(crate) fn expect(&self, options: &Options, run: &Run) {
+        if let Begun::Early(early) = self {
+            early.expect(options, run);
         }
     }
 }
@@ -69,7 +77,7 @@ impl Kernel {
     /// For the one call that was begun.
     pub(crate) fn soon(options: Options, begun: Begun) -> Result<Kernel, Problem> {
         match begun {
-            Begun::Served(remote) => Ok(Kernel::there(remote, options)),
+            Begun::Served(remote) => Ok(Kernel::there(*remote, options)),
             Begun::Early(early) => home::engine_soon(options, early).map(Kernel::here),
             Begun::Not(problem) => Err(problem),
         }

@@ -191,7 +191,7 @@ fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
 
 pub(crate) fn main(args: Args, words: &[OsString], begun: Begun) -> u8 {
     let json = args.json;
-    match prepare(args, words).and_then(|prepared| execute(prepared, begun, json)) {
+    match prepare(args, words, &begun).and_then(|prepared| execute(prepared, begun, json)) {
         Ok(code) => code,
         Err(problem) => problem::report(&problem, json),
     }
@@ -209,8 +209,9 @@ struct Prepared {
     no_wait: bool,
 }
 
-fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
+fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Problem> {
     let config = Config::load()?;
+    let options = home::options(&config, None);
     let template = args.template.as_ref().unwrap_or_else(|| config.template());
     let given = args.limits.words();
     // The same words, read the same way, as those of the call.
@@ -222,6 +223,7 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     let token = token(args.token_file.as_deref(), takes_stdin)?;
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
     let (run, script) = target.describe(args.lang, limits.disk)?;
+    begun.expect(&options, &run);
     let files = inputs::open(script, &args.input, limits.disk)?;
     let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
     let run = Run {
@@ -236,7 +238,6 @@ fn prepare(args: Args, words: &[OsString]) -> Result<Prepared, Problem> {
     request.timeout = Some(limits.timeout);
     request.token = token;
     request.ask = args.asking.ask;
-    let options = home::options(&config, None);
     let (output_dir, quota, no_wait) = (args.output_dir, config.quota(), args.asking.no_wait);
     Ok(Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait })
 }

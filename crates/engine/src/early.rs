@@ -1,18 +1,116 @@
-//! What a process that makes one call can begin before it knows which.
+//! What a process that makes one call can begin before it knows which, and goes on with as it finds out.
 
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use hotcell_sandbox::{Refusal, Site};
+use hotcell_sandbox::lang::Host;
+use hotcell_sandbox::{Job, Kind, Refusal, Sandbox, Settings, Site};
+use hotcell_tools::Program;
+use hotcell_tools::run::Run;
 
-/// Finds out what the host gives, and starts a launcher, while the process finds out what it is to do.
+use crate::engine::{Machine, Options, must_be_ours};
+use crate::prepare::resolve;
+
+/// Makes a sandbox on a thread of its own: finds out what the host gives and starts a launcher, has it build
+/// its tree when it is known what will run, and a cell when it is known how. Nothing of a call is in any of
+/// it, so that a call that is refused has begun nothing.
 #[derive(Debug)]
-pub struct Early(pub(crate) Soon<Result<Site, Refusal>>);
+pub struct Early {
+    orders: Mutex<Option<Sender<Order>>>,
+    making: Soon<Option<Made>>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) sandbox: Result<Sandbox, Refusal>,
+    /// What else the first run needs.
+    pub(crate) machine: Machine,
+}
+
+/// In this order. Who leaves one out gets it later.
+#[derive(Debug)]
+enum Order {
+    Open(Settings),
+    Tree(Program),
+    Cell(Vec<PathBuf>, Kind),
+}
 
 impl Early {
     pub fn begin() -> Early {
-        Early(Soon::begin("site", Site::explore))
+        let (orders, received) = channel();
+        let making = Soon::begin("site", move || make(&received));
+        Early { orders: Mutex::new(Some(orders)), making }
     }
+
+    /// What a person at a terminal will probably run, in an engine with these options: its tree is built
+    /// meanwhile. If something else is run, that takes longer.
+    pub fn expect(&self, options: &Options, run: &Run) {
+        if let (Ok(()), Ok(program)) = (must_be_ours(&options.home), run.program()) {
+            self.open(options.settings());
+            self.order(Order::Tree(program));
+        }
+    }
+
+    /// Where it is to stand.
+    pub(crate) fn open(&self, settings: Settings) {
+        self.order(Order::Open(settings));
+    }
+
+    /// A cell for such a job.
+    pub(crate) fn warm(&self, job: &Job) {
+        self.order(Order::Cell(job.command.read_only.clone(), Kind::of(job)));
+    }
+
+    fn order(&self, order: Order) {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(orders) = &*orders {
+            // A thread that gave up has said why, to whoever takes what it made.
+            orders.send(order).ok();
+        }
+    }
+
+    /// What was made, when all that was ordered is done. `None` if nobody said where, or if it was taken.
+    pub(crate) fn take(&self) -> Option<Made> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.making.take().flatten()
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
+fn make(orders: &Receiver<Order>) -> Option<Made> {
+    let site = Site::explore();
+    let Ok(Order::Open(settings)) = orders.recv() else { return None };
+    let sandbox = site.and_then(|site| site.open(&settings));
+    let sandbox = match sandbox {
+        Ok(sandbox) => sandbox,
+        refused => return Some(Made { sandbox: refused, machine: Machine::new() }),
+    };
+    let mut machine = None;
+    for order in orders {
+        // Whatever goes wrong goes wrong again when the call is carried out, and is told then.
+        match order {
+            Order::Open(_) => {}
+            Order::Tree(program) => {
+                let host = Host::of_this_process();
+                if let Ok(command) = resolve(program, &host, true, &mut Vec::new()) {
+                    sandbox.expect(&command.read_only).ok();
+                }
+                machine.get_or_insert_with(Machine::new);
+            }
+            Order::Cell(read_only, kind) => {
+                sandbox.warm(&read_only, kind).ok();
+            }
+        }
+    }
+    Some(Made { sandbox: Ok(sandbox), machine: machine.unwrap_or_else(Machine::new) })
 }
 
 /// Something that is being made on a thread of its own. Dropping it waits for that.

@@ -19,7 +19,7 @@ use hotcell_request::{
     Fault, Later, Listed, Priority, RegisterError, Registry, Request, Tool, ToolName, TypedTool,
     Version,
 };
-use hotcell_sandbox::{Refusal, Sandbox, Settings, Site};
+use hotcell_sandbox::{Job, Refusal, Sandbox, Settings};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
 use hotcell_types::{Bytes, CallId, Caller, Level, SomeLimits};
@@ -28,7 +28,7 @@ use hotcell_workspace::{Root, SnapshotBounds};
 use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::attached::Attached;
 use crate::batch::Step;
-use crate::early::{Early, Soon};
+use crate::early::{Early, Made, Soon};
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
@@ -88,6 +88,10 @@ impl Options {
             policy: None,
             watch: None,
         }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings { minimum: self.minimum, home: self.home.clone() }
     }
 }
 
@@ -184,7 +188,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn new() -> Machine {
+    pub(crate) fn new() -> Machine {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         let memory = memory_of_machine();
@@ -204,8 +208,10 @@ pub struct Engine {
     urgent: Vec<(Caller, Priority)>,
     /// Opened when it is first needed.
     record: OnceLock<Result<Record, hotcell_record::OpenError>>,
-    /// What is opened already, beside what else is done.
-    soon: Option<(Soon<Result<Record, hotcell_record::OpenError>>, Early)>,
+    /// The same, where it is being opened beside what else is done.
+    soon: Option<Soon<Result<Record, hotcell_record::OpenError>>>,
+    /// Makes the first sandbox beside what else is done.
+    early: OnceLock<Early>,
     /// How the record was closed.
     ended: OnceLock<Result<(), AppendError>>,
     /// Asked when something is first run.
@@ -249,8 +255,9 @@ impl Engine {
     pub fn soon(options: Options, early: Early) -> Result<Engine, OpenError> {
         must_be_ours(&options.home)?;
         let home = options.home.clone();
-        let record = Soon::begin("opening", move || open_record(&home));
-        Ok(Engine { soon: Some((record, early)), ..Engine::new(options)? })
+        let soon = Some(Soon::begin("opening", move || open_record(&home)));
+        early.open(options.settings());
+        Ok(Engine { soon, early: OnceLock::from(early), ..Engine::new(options)? })
     }
 
     /// The same, except that the record is opened when it is first needed, as the sandbox is.
@@ -260,6 +267,7 @@ impl Engine {
         let workspace = options.workspace.as_deref().map(|path| open_workspace(path, home));
         let workspace = workspace.transpose()?;
         let (registry, built_in) = built_in()?;
+        let settings = options.settings();
         Ok(Engine {
             registry,
             built_in,
@@ -269,6 +277,7 @@ impl Engine {
             urgent: options.urgent,
             record: OnceLock::new(),
             soon: None,
+            early: OnceLock::new(),
             ended: OnceLock::new(),
             machine: OnceLock::new(),
             workspace,
@@ -284,7 +293,7 @@ impl Engine {
             ring: OnceLock::new(),
             flights: Flights::default(),
             gate: Gate::default(),
-            settings: Settings { minimum: options.minimum, home: options.home },
+            settings,
             sandbox: OnceLock::new(),
             opening: Mutex::default(),
         })
@@ -368,7 +377,7 @@ impl Engine {
 
     /// The record, for what is done with it as a whole.
     pub fn record(&self) -> Result<&Record, &hotcell_record::OpenError> {
-        let soon = || self.soon.as_ref().and_then(|(record, _)| record.take());
+        let soon = || self.soon.as_ref().and_then(Soon::take);
         let open = || soon().unwrap_or_else(|| open_record(&self.settings.home));
         self.record.get_or_init(open).as_ref()
     }
@@ -417,10 +426,18 @@ impl Engine {
         if self.ended.get().is_none() {
             self.end(|| ());
         }
-        let ended = self.ended.into_inner().unwrap_or(Ok(()));
+        let ended = self.ended.get().cloned().unwrap_or(Ok(()));
         ended.map_err(|error| {
             Problem::new("the record could not be closed", error.to_string(), "see the disk")
         })
+    }
+
+    /// The same for a process that ends with it: what takes nothing but memory is left to the system, since
+    /// taking it apart takes as long as making it did.
+    pub fn close_with_process(mut self) -> Result<(), Problem> {
+        std::mem::forget(std::mem::take(&mut self.registry));
+        std::mem::forget(std::mem::take(&mut self.built_in));
+        self.close()
     }
 
     /// Closes the record, once, after what is the last to be recorded; beside it, the sandbox ends.
@@ -460,6 +477,10 @@ impl Engine {
     }
 
     pub(crate) fn machine(&self) -> &Machine {
+        if self.machine.get().is_none() && self.early.get().is_some() {
+            // It comes along. A refusal is told to the call that is refused.
+            self.sandbox().ok();
+        }
         self.machine.get_or_init(Machine::new)
     }
 
@@ -476,9 +497,18 @@ impl Engine {
         self.settings.home.join("run")
     }
 
-    /// Whether no call has needed a sandbox yet.
-    pub(crate) fn is_cold(&self) -> bool {
-        self.sandbox.get().is_none()
+    /// Before the first call that needs a sandbox is recorded: it comes up meanwhile, with a cell for the
+    /// call. Nothing of the call runs before both are there.
+    pub(crate) fn warm(&self, job: &Job) {
+        if self.sandbox.get().is_some() {
+            return;
+        }
+        let early = self.early.get_or_init(|| {
+            let early = Early::begin();
+            early.open(self.settings.clone());
+            early
+        });
+        early.warm(job);
     }
 
     /// Opened with the first call that needs it.
@@ -490,8 +520,13 @@ impl Engine {
         if let Some(sandbox) = self.sandbox.get() {
             return Ok(sandbox);
         }
-        let soon = self.soon.as_ref().and_then(|(_, early)| early.0.take());
-        let opened = soon.unwrap_or_else(Site::explore)?.open(&self.settings)?;
+        let opened = match self.early.get().and_then(Early::take) {
+            Some(Made { sandbox, machine }) => {
+                self.machine.get_or_init(|| machine);
+                sandbox?
+            }
+            None => Sandbox::open(&self.settings)?,
+        };
         Ok(self.sandbox.get_or_init(|| opened))
     }
 }
@@ -537,7 +572,7 @@ pub fn new_id() -> CallId {
 }
 
 /// Whoever can rename what is in the home, or the way to it, can put another record in its place.
-fn must_be_ours(home: &Path) -> Result<(), OpenError> {
+pub(crate) fn must_be_ours(home: &Path) -> Result<(), OpenError> {
     /// Others may write, and rename what is not theirs.
     const OTHERS: u32 = 0o022;
     let own = rustix::process::geteuid().as_raw();

@@ -372,8 +372,7 @@ impl Engine {
         }
     }
 
-    /// Records the intent, with what the call is given. The first sandbox of a process comes up meanwhile:
-    /// nothing of the call runs before both are there.
+    /// Records the intent, with what the call is given.
     fn begin(
         &self,
         intent: Draft,
@@ -396,15 +395,10 @@ impl Engine {
                 BeginError::Register(error) => NotBegun::Other(not_recorded(&error)),
             })
         };
-        let Some(job) = ready.job().filter(|_| self.is_cold()) else { return record() };
-        thread::scope(|scope| {
-            let recording = scope.spawn(record);
-            // If it fails, so will the start, and that is told.
-            self.sandbox().and_then(|sandbox| sandbox.warm(job)).ok();
-            // Needed next.
-            self.machine();
-            recording.join().unwrap_or_else(|_| Err(NotBegun::Other(panicked())))
-        })
+        if let Some(job) = ready.job() {
+            self.warm(job);
+        }
+        record()
     }
 
     /// What changes nothing is tried again, as often as its tool says, within its time.

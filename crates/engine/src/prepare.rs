@@ -277,7 +277,7 @@ fn provenance(plan: &Plan, attached: &Attached<'_>) -> Provenance {
 ///
 /// Whoever is not a person at a terminal names paths of the sandbox only: one of the host would be shown to
 /// the run, an interpreter's with all that is around it.
-fn resolve(
+pub(crate) fn resolve(
     program: Program,
     host: &Host,
     of_host: bool,

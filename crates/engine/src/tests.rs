@@ -269,6 +269,43 @@ fn the_last_call_of_a_process_leaves_nothing_to_do() {
 }
 
 #[test]
+fn what_is_expected_comes_up_ahead_and_what_is_not_runs_all_the_same() {
+    let command = |words: &[&str]| {
+        let words = words.iter().map(|word| run::Word::Text((*word).into()));
+        run::Run { command: words.collect(), ..run::Run::default() }
+    };
+    let script = run::Run {
+        script: Some(run::Word::Text("main.py".into())),
+        language: Some("python".into()),
+        ..run::Run::default()
+    };
+    for expected in [command(&["echo", "1"]), script, command(&["/no/such/program"])] {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Options::at(dir.path().join("home"));
+        let options = Options { minimum: hotcell_types::Level::NoProc, ..home };
+        let early = Early::begin();
+        early.expect(&options, &expected);
+        let engine = Engine::soon(options, early).unwrap();
+        let arguments = Arguments::Value(json!({ "command": ["echo", "1"] }));
+        let request = Box::new(Request::new("run".parse().unwrap(), arguments));
+        let Answer::Called(reply) = engine.ask(&caller(), Ask::Call(request)) else { panic!() };
+        assert_eq!(reply.run.unwrap().stdout.bytes, b"1\n", "{expected:?}");
+        engine.close_with_process().unwrap();
+    }
+}
+
+#[test]
+fn what_was_expected_in_vain_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let early = Early::begin();
+    let run = run::Run { command: vec![run::Word::Text("true".into())], ..run::Run::default() };
+    early.expect(&Options::at(dir.path().join("home")), &run);
+    drop(early);
+    drop(Early::begin());
+    assert!(!dir.path().join("home").exists());
+}
+
+#[test]
 fn a_sandbox_that_was_put_to_rest_runs_the_next_call() {
     let world = World::new();
     for _ in 0..2 {

@@ -21,6 +21,11 @@ pub(crate) const MARK: &str = "hotcell-checkpoint 1 ";
 const SIGNED: &str = "hotcell checkpoint 1\n";
 const SIGNATURE: &str = " sig=";
 
+pub(crate) const LAST: &str =
+    "SELECT number, seq, line FROM checkpoint ORDER BY number DESC LIMIT 1";
+pub(crate) const INSERT: &str = "INSERT INTO checkpoint VALUES (?1, ?2, ?3,
+    ?4 AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE is_sunk = 0)) RETURNING is_sunk";
+
 /// A signing key: made once in a home, and never shown.
 #[derive(Clone)]
 pub(crate) struct Key(SigningKey);
@@ -191,9 +196,8 @@ pub(crate) fn write(
     sunk: Sunk,
 ) -> rusqlite::Result<Option<Written>> {
     let (seq, hash) = store::head(tx)?;
-    let last = "SELECT number, seq, line FROM checkpoint ORDER BY number DESC LIMIT 1";
     let last = tx
-        .prepare_cached(last)?
+        .prepare_cached(LAST)?
         .query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?)))
         .optional()?;
     let (before, prev) = match last {
@@ -204,10 +208,8 @@ pub(crate) fn write(
     let (key_, signature) = (Hex::ZERO, Hex::ZERO);
     let unsigned = Checkpoint { home, seq, hash, count: seq, time, prev, key: key_, signature };
     let (number, line) = (before + 1_i64, unsigned.sign(key).to_string());
-    let insert = "INSERT INTO checkpoint VALUES (?1, ?2, ?3,
-        ?4 AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE is_sunk = 0)) RETURNING is_sunk";
     let row = params![number, seq as i64, line, sunk == Sunk::Soon];
-    let is_sunk = tx.prepare_cached(insert)?.query_row(row, |row| row.get(0))?;
+    let is_sunk = tx.prepare_cached(INSERT)?.query_row(row, |row| row.get(0))?;
     Ok(Some(Written { number, line, is_sunk }))
 }
 

@@ -170,11 +170,24 @@ pub(crate) fn connect(
     let version = identify(path, &connection)?;
     if access == Access::Write {
         set_up(path, &connection)?;
+        keep_name_of_wal(path, &connection)?;
         if version < schema::VERSION {
             schema::migrate(&connection, schema::STEPS).map_err(sql)?;
         }
     }
     Ok(connection)
+}
+
+/// Sees that the log's name is on the disk before anything is in it: what is committed to a file that nobody
+/// finds is lost. Nobody writes to a log before it has come past here, so that the name of one with something in
+/// it is there; and none is removed while a connection to it is open, as ours is by now.
+fn keep_name_of_wal(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    if wal(path).metadata().is_ok_and(|found| found.len() > 0) {
+        return Ok(());
+    }
+    // A new one is made by whoever reads first.
+    pragma::<i64>(connection, "user_version").map_err(|error| OpenError::sql(path, &error))?;
+    sync_directory(path).map_err(|error| OpenError::io(path, &error))
 }
 
 fn open(path: &Path, access: Access, busy: Duration) -> rusqlite::Result<Connection> {

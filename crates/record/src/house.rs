@@ -58,6 +58,7 @@ impl Shared {
 
 fn keep(shared: &Shared) {
     let writer = &shared.writer;
+    let mut is_warm = false;
     let mut desk = writer.desk();
     while !desk.is_ending {
         let did;
@@ -74,6 +75,13 @@ fn keep(shared: &Shared) {
             drop(desk);
             // It is tried again when the next one is due; what waits for the sink is in the database.
             shared.checkpoint().ok();
+            desk = writer.desk();
+            continue;
+        }
+        if !is_warm && desk.commits > 0 {
+            drop(desk);
+            writer.warm();
+            is_warm = true;
             desk = writer.desk();
             continue;
         }

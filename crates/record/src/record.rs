@@ -442,16 +442,24 @@ impl Intent {
         self.receipt
     }
 
-    /// Nothing is recorded after [`finish_with`](Intent::finish_with): the end of the chain is signed in the
-    /// same transaction, which is on the disk when that answers. What is left to do is [`Record::close`].
+    /// Nothing is recorded after its end: that of the chain is signed in the same transaction, which is on the
+    /// disk when [`finish`](Intent::finish) answers. What is left to do is [`Record::close`].
     pub fn last(mut self) -> Intent {
         self.is_last = true;
         self
     }
 
     /// Records what became of the call. If that fails, the caller hears of it, and it is tried again
-    /// until the record is closed.
+    /// until the record is closed, which it is with the last.
     pub fn finish(mut self, draft: Draft) -> Result<Receipt, AppendError> {
+        if self.is_last {
+            let alone = |_: &Transaction<'_>| Ok(((), Vec::new()));
+            return match self.finish_with::<(), Infallible>(draft, alone) {
+                Ok(((), receipt)) => Ok(receipt),
+                Err(WriteError::Append(error)) => Err(error),
+                Err(WriteError::Own(never)) => match never {},
+            };
+        }
         let record = self.record.take().ok_or(AppendError::Closed)?;
         record.shared().finish(self.call, draft)
     }

@@ -12,6 +12,7 @@ use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
+use crate::checkpoint;
 use crate::db;
 use crate::encode;
 use crate::error::AppendError;
@@ -22,6 +23,8 @@ use crate::row;
 
 /// How often a lock is tried.
 const BUSY_STEP: Duration = Duration::from_micros(500);
+
+const CLOSE: &str = "DELETE FROM unfinished WHERE call = ?1";
 
 /// Proof that an event is in the chain. Only the record makes them.
 ///
@@ -143,6 +146,14 @@ impl Store {
         &self.connection
     }
 
+    /// Compiles what the end of a call needs.
+    pub(crate) fn warm(&self) {
+        for sql in [CLOSE, checkpoint::LAST, checkpoint::INSERT] {
+            // What cannot be compiled now cannot be then, and that is told.
+            self.connection.prepare_cached(sql).ok();
+        }
+    }
+
     /// Before a commit.
     pub(crate) fn shorten_wal(&self, most: i64) {
         db::shorten_wal(&self.connection, &self.database, self.busy, most);
@@ -202,10 +213,10 @@ impl End<'_> {
             Work::Rows(rows) => {
                 let rows = rows.take().ok_or(Trouble::Entry(AppendError::Panicked))?;
                 let (seq, hash) = (self.seq, self.hash);
-                self.tx.execute_batch("SAVEPOINT entry")?;
+                self.tx.prepare_cached("SAVEPOINT entry")?.execute([])?;
                 match self.write(rows) {
                     Ok(receipts) => {
-                        self.tx.execute_batch("RELEASE entry")?;
+                        self.tx.prepare_cached("RELEASE entry")?.execute([])?;
                         Ok(receipts)
                     }
                     Err(Trouble::Entry(error)) => {
@@ -269,8 +280,7 @@ impl End<'_> {
 
     /// Whether the call was open.
     fn close(&self, call: CallId) -> rusqlite::Result<bool> {
-        let mut close = self.tx.prepare_cached("DELETE FROM unfinished WHERE call = ?1")?;
-        Ok(close.execute([call.to_bytes()])? == 1)
+        Ok(self.tx.prepare_cached(CLOSE)?.execute([call.to_bytes()])? == 1)
     }
 }
 

@@ -324,6 +324,13 @@ impl Writer {
         }
     }
 
+    /// Has the statements compiled that the end of a call needs, while the call goes on.
+    pub(crate) fn warm(&self) {
+        if let Some(store) = self.store().as_ref() {
+            store.warm();
+        }
+    }
+
     pub(crate) fn shorten_wal(&self, most: i64) {
         if let Some(store) = self.store().as_ref() {
             store.shorten_wal(most);

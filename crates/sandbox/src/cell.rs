@@ -14,7 +14,7 @@ use crate::{Refusal, start};
 
 /// What a cell is made for. A job takes only a cell that was made for its like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub struct Kind {
     pub(crate) limits: Limits,
     pub(crate) loopback: bool,
     #[cfg(feature = "holes")]
@@ -22,7 +22,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(job: &crate::Job) -> Kind {
+    pub fn of(job: &crate::Job) -> Kind {
         Kind {
             limits: job.limits,
             loopback: job.profile == Profile::StandardNet,

@@ -26,6 +26,7 @@ mod steps;
 mod streams;
 mod supplies;
 
+pub use cell::Kind;
 #[cfg(feature = "holes")]
 pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]

@@ -157,11 +157,16 @@ impl Sandbox {
         self.state().found.level
     }
 
-    /// Has a cell made for a job like this, which goes on while the caller does something else. The job
-    /// itself hears of what goes wrong.
-    pub fn warm(&self, job: &Job) -> Result<(), Refusal> {
-        let base = self.base(&job.command.read_only, self.minimum)?;
-        base.spares.add(Cell::order(&self.ground, &base, Kind::of(job))?);
+    /// Has the tree built that runs which see these paths need, while the caller does something else. The
+    /// job itself hears of what goes wrong.
+    pub fn expect(&self, read_only: &[PathBuf]) -> Result<(), Refusal> {
+        self.base(read_only, self.minimum).map(drop)
+    }
+
+    /// The same, and a cell for one such job.
+    pub fn warm(&self, read_only: &[PathBuf], kind: Kind) -> Result<(), Refusal> {
+        let base = self.base(read_only, self.minimum)?;
+        base.spares.add(Cell::order(&self.ground, &base, kind)?);
         Ok(())
     }
 

@@ -264,6 +264,22 @@ fn a_last_call_that_cannot_be_recorded_is_closed_by_the_next_process() {
     assert_sound(home.path());
 }
 
+#[test]
+fn the_end_of_a_last_call_without_rows_is_one_transaction_with_its_signature() {
+    let home = home();
+    open(home.path()).close().unwrap();
+    let record = open(home.path());
+    let intent = record.begin(full(Kind::Intent, 1)).unwrap().last();
+    let outcome = intent.finish(full(Kind::Outcome, 1)).unwrap();
+    assert_eq!(record.append_later(note("late")).unwrap_err(), AppendError::Closed);
+    // Before it is closed: somebody else finds it whole.
+    let verdict = assert_sound(home.path());
+    assert_eq!((verdict.covered, verdict.pending), (verdict.events, 0), "{verdict}");
+    assert_eq!(verdict.events, outcome.seq());
+    record.close().unwrap();
+    assert_sound(home.path());
+}
+
 const SHORT: &str = "crash::short_processes";
 const ROUNDS: usize = 25;
 

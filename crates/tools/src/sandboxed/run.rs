@@ -164,7 +164,8 @@ impl Run {
         Ok(Plan { stdin, env, attached, template, asked, may_name_host, ..Plan::new(program) })
     }
 
-    fn program(&self) -> Result<Program, ToolError> {
+    /// What runs.
+    pub fn program(&self) -> Result<Program, ToolError> {
         let words = |words: &[Word]| {
             words.iter().cloned().map(Word::os).collect::<Result<Vec<OsString>, ToolError>>()
         };
