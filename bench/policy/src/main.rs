@@ -1,10 +1,11 @@
-//! What a decision costs: beside Cedar with the same ten rules, and from ten rules to ten thousand of the
-//! same operation. Everything takes turns in one run, so that the ratios hold where the times do not.
+//! What a decision costs: beside Cedar with the same ten rules, from ten rules to ten thousand of the same
+//! operation, and what a token costs among a million. Everything takes turns in one run, so that the ratios hold where the times do not.
 //!
 //!     cargo run --release --manifest-path bench/policy/Cargo.toml [-- [--quick] [--write] [--check]]
 
 mod cedar;
 mod ours;
+mod tokens;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -19,16 +20,22 @@ const MARKS: [&str; 2] = ["<!-- bench:policy:begin -->", "<!-- bench:policy:end 
 const IN_A_ROW: u32 = 2000;
 const ROUNDS: usize = 200;
 const SIZES: [usize; 4] = [10, 100, 1000, 10_000];
+/// Looks at a token in a row, and how many tokens there are.
+const LOOKS_IN_A_ROW: u32 = 200;
+const TOKENS: [usize; 3] = [1, 1000, 1_000_000];
 
 /// The promises.
 const CEDAR_OVER_OURS: f64 = 3.0;
 const GROWTH: f64 = 3.0;
+/// Flat: a million rows are three pages of a tree more than one, and no more than that.
+const TOKEN_GROWTH: f64 = 1.5;
 
 type Failure = Box<dyn Error>;
 
 /// Somebody who decides, and the time of one decision in nanoseconds, round by round.
 struct Lane<'a> {
     decide: Box<dyn Fn() -> bool + 'a>,
+    in_a_row: u32,
     nanos: Vec<f64>,
 }
 
@@ -54,8 +61,12 @@ fn run() -> Result<ExitCode, Failure> {
             policies.push(ours::policy(size, with_when)?);
         }
     }
-    let mut lanes: Vec<Lane<'_>> = vec![Lane::new(|| world.allows())];
-    lanes.extend(policies.iter().map(|policy| Lane::new(|| ours::allows(policy, &call, &facts))));
+    let stores = TOKENS.map(tokens::Store::new).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut lanes: Vec<Lane<'_>> = vec![Lane::new(IN_A_ROW, || world.allows())];
+    let (call, facts) = (&call, &facts);
+    let allows = |policy| Lane::new(IN_A_ROW, move || ours::allows(policy, call, facts));
+    lanes.extend(policies.iter().map(allows));
+    lanes.extend(stores.iter().map(|store| Lane::new(LOOKS_IN_A_ROW, || store.is_good())));
     if !lanes.iter().all(|lane| (lane.decide)()) {
         return Err("somebody does not allow what everybody should".into());
     }
@@ -72,16 +83,16 @@ fn run() -> Result<ExitCode, Failure> {
 }
 
 impl<'a> Lane<'a> {
-    fn new(decide: impl Fn() -> bool + 'a) -> Lane<'a> {
-        Lane { decide: Box::new(decide), nanos: Vec::new() }
+    fn new(in_a_row: u32, decide: impl Fn() -> bool + 'a) -> Lane<'a> {
+        Lane { decide: Box::new(decide), in_a_row, nanos: Vec::new() }
     }
 
     fn measure(&mut self) {
         let begun = Instant::now();
-        for _ in 0..IN_A_ROW {
+        for _ in 0..self.in_a_row {
             black_box((self.decide)());
         }
-        self.nanos.push(begun.elapsed().as_nanos() as f64 / f64::from(IN_A_ROW));
+        self.nanos.push(begun.elapsed().as_nanos() as f64 / f64::from(self.in_a_row));
     }
 
     fn median(&self) -> f64 {
@@ -96,7 +107,9 @@ fn tables(medians: &[f64]) -> Result<(String, bool), Failure> {
     let (Some((cedar, plain)), n) = (medians.split_first(), SIZES.len()) else {
         return Err("nothing was measured".into());
     };
-    let (Some(plain), Some(with_when)) = (plain.get(..n), plain.get(n..)) else {
+    let (Some(plain), Some(with_when), Some(tokens)) =
+        (plain.get(..n), plain.get(n..2 * n), plain.get(2 * n..))
+    else {
         return Err("too little was measured".into());
     };
     let first = |values: &[f64]| values.first().copied().unwrap_or(f64::NAN);
@@ -118,6 +131,11 @@ fn tables(medians: &[f64]) -> Result<(String, bool), Failure> {
         let goal = format!("10,000 rules of one operation over 10{what}");
         writeln!(text, "| {goal} | at most {GROWTH} | {growth:.2} | {} |", word(met))?;
     }
+    let growth = last(tokens) / first(tokens);
+    let met = growth <= TOKEN_GROWTH;
+    missed |= !met;
+    let goal = "a token among 1,000,000 over one alone";
+    writeln!(text, "| {goal} | at most {TOKEN_GROWTH} | {growth:.2} | {} |", word(met))?;
     writeln!(
         text,
         "\n| a decision, in ns | {} |",
@@ -134,6 +152,11 @@ fn tables(medians: &[f64]) -> Result<(String, bool), Failure> {
         cedar_policy::get_sdk_version(),
         " – |".repeat(n - 1)
     )?;
+    let sizes =
+        TOKENS.map(|size| if size == 1 { "1 token".into() } else { format!("{size} tokens") });
+    writeln!(text, "\n| whether a token is good, in ns | {} |", sizes.join(" | "))?;
+    writeln!(text, "|---|{}", "---|".repeat(TOKENS.len()))?;
+    writeln!(text, "| signature, row, claims | {} |", row(tokens))?;
     Ok((text, missed))
 }
 

@@ -457,7 +457,9 @@ impl Door<'_> {
             PolicyAnswer::Compared(compared) => Answer::Compared(compared.into()),
             PolicyAnswer::Learned(learned) => Answer::Learned(learned.into()),
             PolicyAnswer::Installed(number) => Answer::Installed(Installed { version: 1, number }),
-            PolicyAnswer::Prepared(_) => return Err(Problem::no_answer()),
+            PolicyAnswer::Prepared(_) | PolicyAnswer::Proposed(_) => {
+                return Err(Problem::no_answer());
+            }
         })
     }
 

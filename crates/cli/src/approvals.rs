@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hotcell_approver::ItemId;
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
+use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, Rules};
 use hotcell_engine::{Answer, Ask, Engine, QueueAnswer, QueueAsk, Queued};
 use hotcell_ledger::{Artifact, Role};
 use hotcell_review::{Item, Kind, MOST_PAGE, State};
@@ -16,7 +17,7 @@ use serde_json::Value;
 use crate::kernel::Kernel;
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
-use crate::{home, wait};
+use crate::{home, policy, wait};
 
 /// How often it is looked whether there is something new.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -220,7 +221,10 @@ fn show(id: ItemId, workspace: WorkspaceArgs, json: bool) -> Result<u8, Problem>
     let queued = one(&engine, id)?;
     let text = match json {
         true => print::document(&hotcell_api::Item::of(&queued.item, Some(&queued))),
-        false => page(&engine, &queued),
+        false => {
+            let proposed = proposed(&engine, &queued)?.map(|proposed| proposed.text);
+            page(&engine, &queued) + &proposed.unwrap_or_default()
+        }
     };
     Ok(print::data(&text))
 }
@@ -263,6 +267,30 @@ pub(crate) fn page(engine: &Engine, queued: &Queued) -> String {
         }
     }
     page
+}
+
+/// A policy that is proposed, and what it would change.
+pub(crate) struct Proposed {
+    pub(crate) rules: Rules,
+    pub(crate) text: String,
+    /// How many of the last decisions it would break.
+    pub(crate) breaking: usize,
+}
+
+/// What a proposed policy would change, while it waits; `None` of everything else.
+pub(crate) fn proposed(engine: &Engine, queued: &Queued) -> Result<Option<Proposed>, Problem> {
+    let item = &queued.item;
+    if item.kind != Kind::Policy || item.state != State::Waiting {
+        return Ok(None);
+    }
+    let no_answer = || Problem::error("the policy gave no answer");
+    let (proposed, shown) = (PolicyAsk::Proposed(item.id), PolicyAsk::Show);
+    let PolicyAnswer::Proposed(rules) = policy::ask(engine, proposed)? else {
+        return Err(no_answer());
+    };
+    let PolicyAnswer::Shown(old) = policy::ask(engine, shown)? else { return Err(no_answer()) };
+    let (text, breaking) = policy::effect(engine, &old.rules, &rules)?;
+    Ok(Some(Proposed { rules, text: format!("change\n{}", block(&text)), breaking }))
 }
 
 /// The code that would run, or the lines that would change.

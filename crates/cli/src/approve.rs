@@ -2,7 +2,7 @@
 //! only a passphrase typed at the terminal opens.
 
 use hotcell_approver::{Approver, ItemId, Reason, SignedPolicy, Terminal, Verdict};
-use hotcell_engine::policy::{PolicyAnswer, PolicyAsk};
+use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, Rules};
 use hotcell_engine::{Ask, Engine, QueueAnswer, QueueAsk, Queued};
 use hotcell_review::{Given, Kind, State};
 use hotcell_types::Span;
@@ -84,11 +84,13 @@ fn answer(which: Which, verdict: Verdict, lasts: i64) -> Result<u8, Problem> {
             .fix("`hotcell approvals` lists what waits"));
     }
     let kind = item.kind;
-    let approver = proven(&engine, &queued, verdict, terminal)
+    let (approver, rules) = proven(&engine, &queued, verdict, terminal)
         .inspect_err(|problem| not_answered(&engine, id, problem))?;
     let given = Box::new(sign(&engine, &approver, &queued, (verdict, reason, lasts))?);
     let queued = match (verdict, kind) {
-        (Verdict::Approve, Kind::Policy) => approve_policy(&engine, &approver, id, given)?,
+        (Verdict::Approve, Kind::Policy) => {
+            approve_policy(&engine, &approver, id, given, &rules.ok_or_else(no_answer)?)?
+        }
         (Verdict::Reject, _) | (Verdict::Approve, Kind::Review | Kind::Blocked) => {
             let answer = asked(&engine, Ask::Queue(QueueAsk::Answer { item: id, given }))?;
             let QueueAnswer::Item(queued) = answer else { return Err(no_answer()) };
@@ -114,19 +116,29 @@ fn no_answer() -> Problem {
     Problem::error("the queue gave no answer")
 }
 
-/// Shows the call to whoever is at the terminal, and has the key opened there.
+/// Shows the call to whoever is at the terminal, and has the key opened there. With the rules that were shown,
+/// if it is a policy.
 fn proven(
     engine: &Engine,
     queued: &Queued,
     verdict: Verdict,
     mut terminal: Terminal,
-) -> Result<Approver, Problem> {
+) -> Result<(Approver, Option<Rules>), Problem> {
     let home = Config::load()?.settings().home;
     // Whether there is one is told before anything is shown.
     key::read(&home)?;
-    let page = approvals::page(engine, queued);
+    let mut page = approvals::page(engine, queued);
+    let proposed = approvals::proposed(engine, queued)?;
+    if let Some(proposed) = &proposed {
+        page.push_str(&proposed.text);
+    }
     terminal.show(&page).map_err(|error| key::not_asked(&error.into()))?;
-    key::open(&home, &mut terminal, &format!("to {verdict} item {}", queued.item.id))
+    if let (Verdict::Approve, Some(proposed)) = (verdict, &proposed) {
+        policy::accepted_at(&mut terminal, proposed.breaking)?;
+    }
+    let why = format!("to {verdict} item {}", queued.item.id);
+    let approver = key::open(&home, &mut terminal, &why)?;
+    Ok((approver, proposed.map(|proposed| proposed.rules)))
 }
 
 /// What the approver says of exactly the item that was shown.
@@ -152,13 +164,11 @@ fn approve_policy(
     approver: &Approver,
     item: ItemId,
     given: Box<Given>,
+    rules: &Rules,
 ) -> Result<Queued, Problem> {
     let unexpected = || Problem::error("the policy gave no answer");
-    let PolicyAnswer::Prepared(statement) = policy::ask(engine, PolicyAsk::PrepareProposed(item))?
-    else {
-        return Err(unexpected());
-    };
-    let signed = Box::new(SignedPolicy::sign(approver, statement));
+    // Of what was shown, whatever the row says by now.
+    let signed = Box::new(SignedPolicy::sign(approver, policy::prepared(engine, rules)?));
     match policy::ask(engine, PolicyAsk::Approve { item, given, signed })? {
         PolicyAnswer::Installed(_) => approvals::one(engine, item),
         _ => Err(unexpected()),

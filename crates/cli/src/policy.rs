@@ -22,7 +22,7 @@ use crate::{exit, home, key};
 
 pub(crate) use source::text;
 use source::told_at;
-pub(crate) use update::{install, prepared};
+pub(crate) use update::{accepted_at, effect, install, prepared};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -134,7 +134,10 @@ fn unexpected() -> Problem {
 
 fn check(file: &Path) -> Result<u8, Problem> {
     let engine = engine()?;
-    let rules = Rules { text: text(file)?, ..Rules::default() };
+    let rules = match source::rules(&engine, file)? {
+        Ok(rules) => rules,
+        Err(code) => return Ok(home::close(engine, code)),
+    };
     let code = match ask(&engine, PolicyAsk::Check(rules.clone()))? {
         PolicyAnswer::Faulty(faults) => source::tell(file, &rules.text, &faults),
         PolicyAnswer::Checked(checked) => {
@@ -180,7 +183,10 @@ fn test(policy: &Path, tests: &Path) -> Result<u8, Problem> {
         Ok(expected) => expected,
         Err(faults) => return Ok(source::tell(tests, &written, &faults)),
     };
-    let rules = Rules { text: text(policy)?, ..Rules::default() };
+    let rules = match source::rules(&engine, policy)? {
+        Ok(rules) => rules,
+        Err(code) => return Ok(home::close(engine, code)),
+    };
     let ask_for = PolicyAsk::Test { rules: rules.clone(), tests: expected };
     let tested = match ask(&engine, ask_for)? {
         PolicyAnswer::Faulty(faults) => return Ok(source::tell(policy, &rules.text, &faults)),

@@ -222,7 +222,9 @@ impl Engine {
         spool: &Spool,
     ) -> Result<(), Problem> {
         let content = |digest: &Digest| spool.content(digest);
-        let allow = |change: &Change| self.allow(permit, change);
+        // One version decides on all of it: what each of two allows in part, neither allows.
+        let book = self.book()?;
+        let allow = |change: &Change| self.allow(permit, &book, change);
         // The run is over, and to give up now would be to have run for nothing.
         let patience = permit.call().timeout().duration();
         let applied = workspace::apply_within(patience, root, changes, content, allow);
@@ -230,17 +232,18 @@ impl Engine {
     }
 
     /// Each change is judged as a call of its own, by the same caller, within the call that made it, and by
-    /// the policy that holds when it is applied. A refusal is on the disk before it is told.
-    fn allow(&self, permit: &Permit<'_>, change: &Change) -> Result<(), Refused> {
+    /// the policy that holds when they are applied. It is held to what the call itself is bound to as well. A
+    /// refusal is on the disk before it is told.
+    fn allow(&self, permit: &Permit<'_>, book: &Book, change: &Change) -> Result<(), Refused> {
+        within(permit.constraints(), change)?;
         let call = self.call_of(permit.call(), change).map_err(Refused)?;
-        let book = self.book().map_err(|problem| Refused(problem.to_string()))?;
-        let mut weighed = self.weigh(&call, &book).map_err(|problem| Refused(problem.why))?;
-        let (decision, account, why) = match weighed.judge(&call, &book) {
+        let mut weighed = self.weigh(&call, book).map_err(|problem| Refused(problem.why))?;
+        let (decision, account, why) = match weighed.judge(&call, book) {
             Verdict::Allow(permit) => return within(permit.constraints(), change),
             Verdict::Deny(account) | Verdict::Review(account)
-                if is_what_was_asked_for(permit, &call, &account, &book) =>
+                if is_what_was_asked_for(permit, &call, &account, book) =>
             {
-                return within(permit.constraints(), change);
+                return Ok(());
             }
             Verdict::Deny(account) | Verdict::Ask(account) => (Decision::Deny, account, ""),
             Verdict::Review(account) => {

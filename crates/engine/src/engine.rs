@@ -19,6 +19,7 @@ use hotcell_request::{
     Fault, Later, Listed, Priority, RegisterError, Registry, Request, Tool, ToolName, TypedTool,
     Version,
 };
+use hotcell_review::Workflow;
 use hotcell_sandbox::{Job, Refusal, Sandbox, Settings};
 use hotcell_schedule::{Limits, Scheduler};
 use hotcell_tools::BuiltIn;
@@ -47,6 +48,7 @@ use crate::show::Shown;
 use crate::stage::{Stage, Watch};
 use crate::tokens::{TokenAnswer, TokenAsk};
 use crate::under_way::UnderWay;
+use crate::workflow::WorkflowAsk;
 
 /// How an engine is set up, by whoever embeds it.
 #[derive(Debug, Clone)]
@@ -124,6 +126,8 @@ pub enum Ask<'a> {
     Key(KeyAsk),
     /// The policy: what it says, what another would, and changing it.
     Policy(Box<PolicyAsk>),
+    /// Where the work of a subject is.
+    Workflow(WorkflowAsk),
 }
 
 /// The one answer to each.
@@ -144,6 +148,7 @@ pub enum Answer {
     Token(TokenAnswer),
     Key(KeyAnswer),
     Policy(PolicyAnswer),
+    Workflow(Option<Workflow>),
 }
 
 /// Why there is no engine.
@@ -336,6 +341,9 @@ impl Engine {
             Ask::Key(ask) => self.ask_key(caller, ask).map_or_else(Answer::Failed, Answer::Key),
             Ask::Policy(ask) => {
                 self.ask_policy(caller, *ask).map_or_else(Answer::Failed, Answer::Policy)
+            }
+            Ask::Workflow(ask) => {
+                self.ask_workflow(caller, ask).map_or_else(Answer::Failed, Answer::Workflow)
             }
             Ask::Artifact(ask) => {
                 let asked =

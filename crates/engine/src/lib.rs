@@ -54,6 +54,7 @@ mod tests;
 mod tokens;
 mod under_way;
 mod weigh;
+mod workflow;
 
 pub use attached::{Attached, Attachment, Input};
 pub use backup::{BackedUp, Restored, restore};
@@ -63,6 +64,7 @@ pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options, new_id};
 pub use gc::{Amount, Collected, Gc, Keep};
 pub use hotcell_policy::Snapshot as Policy;
+pub use hotcell_review::Workflow;
 pub use hotcell_sandbox::lang;
 pub use hotcell_tools::run;
 pub use hotcell_workspace::{Globs, SnapshotBounds};
@@ -76,6 +78,7 @@ pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
 pub use surroundings::{Bounds, Surroundings};
 pub use tokens::{TokenAnswer, TokenAsk, TokenBounds};
+pub use workflow::WorkflowAsk;
 
 /// The blocks of the guide are compiled and run.
 #[cfg(doctest)]

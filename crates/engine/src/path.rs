@@ -11,6 +11,7 @@ use hotcell_record::{Draft, Durability, Intent};
 use hotcell_request::{Call, Request};
 use hotcell_schedule::{Priority, Refused, Turn, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, SomeLimits, Status};
+use hotcell_workspace::Window;
 use serde_json::Value;
 
 use crate::artifacts::{BeginError, Given, Origin, Product, Sight, not_read};
@@ -233,10 +234,15 @@ impl Engine {
             Ok(trial) => trial,
             Err(open) => return self.noted(call, &story, left_alone(call, open.retry_after)),
         };
-        let ready = match self.prepare(call, permit.constraints(), &mut attached) {
+        let mut ready = match self.prepare(call, permit.constraints(), &mut attached) {
             Ok(ready) => ready,
             Err(problem) => return self.not_begun(call, &story, problem),
         };
+        ready.look_through(|| {
+            let (policy, call, facts) =
+                (basis.book.policy.clone(), call.clone(), basis.facts.clone());
+            Window::new(move |path| policy.shows(&call, &facts, path))
+        });
         self.passed(call.id(), Stage::Prepared);
         let reply = if call.effects().can_change_something() || uses_up {
             self.with_intent(permit, &story, (basis, spend), ready, attached)

@@ -5,7 +5,8 @@ pub(crate) mod install;
 mod replay;
 
 use hotcell_approver::{ItemId, Public, SignedPolicy};
-use hotcell_policy::{Constraints, Facts, Loaded, TokenStatus, Verdict, judge};
+use hotcell_extension::Extension;
+use hotcell_policy::{Constraints, Facts, Loaded, Snapshot, TokenStatus, Verdict};
 use hotcell_request::{Arguments, Call, Label, Request};
 use hotcell_review::versions::Version;
 use hotcell_types::{Caller, Decision, Door, Name};
@@ -22,13 +23,15 @@ pub use replay::{Changed, Compared, DECISIONS_MOST, Learned};
 use crate::engine::{Engine, new_id};
 use crate::reply::Problem;
 use crate::rulebook::{approvers, named_by, newest};
+use crate::weigh::judge_asking;
+use install::has_its_sources;
 
 /// What can be asked of the policy.
 #[derive(Debug)]
 pub enum PolicyAsk {
     /// The version that holds, also where its copy was changed.
     Show,
-    /// Whether rules can be used with the tools of this engine.
+    /// Whether rules can be used with the tools of this engine; with the sources of their extensions, these too.
     Check(Rules),
     /// What every rule says of a call, and why.
     Explain {
@@ -47,8 +50,8 @@ pub enum PolicyAsk {
     },
     /// What an approver signs to make these rules the next version.
     Prepare(Rules),
-    /// The same for rules that were proposed and wait.
-    PrepareProposed(ItemId),
+    /// The rules that were proposed and wait.
+    Proposed(ItemId),
     Install {
         rules: Rules,
         signed: Box<SignedPolicy>,
@@ -70,6 +73,7 @@ pub enum PolicyAnswer {
     Compared(Compared),
     Learned(Learned),
     Prepared(Statement),
+    Proposed(Rules),
     /// Its number.
     Installed(u64),
     /// The rules cannot be used.
@@ -129,37 +133,45 @@ impl Engine {
             PolicyAsk::Show => self.show_policy(),
             PolicyAsk::Explain { request, suppose } => self.explain(caller, *request, &suppose),
             PolicyAsk::Learn { since } => self.learn(caller, since).map(PolicyAnswer::Learned),
-            PolicyAsk::Check(rules) => Ok(self.compiled(&rules).map_or_else(
-                PolicyAnswer::Faulty,
-                |Loaded { snapshot, warnings }| {
-                    PolicyAnswer::Checked(Checked {
+            PolicyAsk::Check(rules) => match self.compiled(&rules) {
+                Ok(Loaded { snapshot, warnings }) => {
+                    if !rules.extensions.is_empty() {
+                        drop(self.ready(&rules, &snapshot)?);
+                    }
+                    Ok(PolicyAnswer::Checked(Checked {
                         rules: snapshot.rules().len(),
                         warnings,
                         extensions: snapshot.extensions().to_vec(),
                         approvers: snapshot.approvers().len(),
-                    })
-                },
-            )),
-            PolicyAsk::Test { rules, tests } => {
-                Ok(self.compiled(&rules).map_or_else(PolicyAnswer::Faulty, |loaded| {
-                    let tested = tests.into_iter().map(|test| self.tested(&loaded, caller, test));
-                    PolicyAnswer::Tested(tested.collect())
-                }))
-            }
-            PolicyAsk::Compare(rules) => match self.compiled(&rules) {
-                Ok(loaded) => {
-                    self.compare_rules(caller, &loaded.snapshot).map(PolicyAnswer::Compared)
+                    }))
                 }
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
+            PolicyAsk::Test { rules, tests } => match self.compiled(&rules) {
+                Ok(Loaded { snapshot, .. }) => {
+                    let extension = self.ready(&rules, &snapshot)?;
+                    let tested = tests.into_iter();
+                    let tested =
+                        tested.map(|test| self.tested(&snapshot, extension.as_ref(), caller, test));
+                    Ok(PolicyAnswer::Tested(tested.collect()))
+                }
+                Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
+            },
+            PolicyAsk::Compare(rules) => match self.compiled(&rules) {
+                Ok(Loaded { snapshot, .. }) => {
+                    let extension = self.ready(&rules, &snapshot)?;
+                    let compared = self.compare_rules(caller, &snapshot, extension.as_ref());
+                    compared.map(PolicyAnswer::Compared)
+                }
+                Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
+            },
+            PolicyAsk::Proposed(item) => {
+                self.proposed_by(caller, item).map(|(_, rules)| PolicyAnswer::Proposed(rules))
+            }
             PolicyAsk::Prepare(rules) => match self.compiled(&rules) {
                 Ok(_) => self.statement(&rules).map(PolicyAnswer::Prepared),
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
-            PolicyAsk::PrepareProposed(item) => {
-                let rules = self.proposed_by(caller, item)?.1;
-                self.statement(&rules).map(PolicyAnswer::Prepared)
-            }
             PolicyAsk::Install { rules, signed } => match self.compiled(&rules) {
                 Ok(loaded) => {
                     let version = Version { rules, signed: *signed };
@@ -175,7 +187,7 @@ impl Engine {
 
     /// The rules, ready to decide. Whoever they name as an approver has to be one.
     pub(crate) fn compiled(&self, rules: &Rules) -> Result<Loaded, Vec<Fault>> {
-        let loaded = hotcell_policy::Snapshot::load(rules.text.as_bytes(), &self.registry.tools())?;
+        let loaded = Snapshot::load(rules.text.as_bytes(), &self.registry.tools())?;
         match approvers(loaded.snapshot.approvers()) {
             Ok(_) => Ok(loaded),
             Err(problem) => {
@@ -188,6 +200,12 @@ impl Engine {
                 Err(vec![Fault { at, what, fix: problem.fix }])
             }
         }
+    }
+
+    /// The extensions of rules, each with its source, ready to be asked.
+    fn ready(&self, rules: &Rules, policy: &Snapshot) -> Result<Option<Extension>, Problem> {
+        has_its_sources(rules, policy)?;
+        self.extension_of(policy, rules)
     }
 
     fn show_policy(&self) -> Result<PolicyAnswer, Problem> {
@@ -221,10 +239,11 @@ impl Engine {
         let call = self.supposed(caller, request, suppose)?;
         let book = self.book()?;
         self.surely_has(&book)?;
-        let tags = book.policy.tags_of(&call.caller().subject);
-        let facts = Facts { now: hotcell_record::now(), ..suppose.facts(tags) };
+        let (known, _) = self.facts_of(call.caller(), &book)?;
+        let mut facts = suppose.over(known);
+        let verdict = judge_asking(&book.policy, book.extension.as_ref(), &call, &mut facts);
+        let would_allow = verdict.would_allow(&book.policy, &call);
         let explanation = book.policy.explain(&call, &facts);
-        let would_allow = judge(&book.policy, &call, &facts).would_allow(&book.policy, &call);
         Ok(PolicyAnswer::Explained(Box::new(explanation), would_allow))
     }
 
@@ -248,7 +267,13 @@ impl Engine {
         })
     }
 
-    fn tested(&self, loaded: &Loaded, caller: &Caller, test: Expectation) -> Tested {
+    fn tested(
+        &self,
+        policy: &Snapshot,
+        extension: Option<&Extension>,
+        caller: &Caller,
+        test: Expectation,
+    ) -> Tested {
         let Expectation { at, call: tool, args, token, expect, rules, .. } = test;
         let suppose = Suppose {
             tags: test.tags,
@@ -262,11 +287,12 @@ impl Engine {
         let wrong = match self.supposed(caller, request, &suppose) {
             Err(problem) => Some(format!("this is not a call: {}: {}", problem.at, problem.what)),
             Ok(call) => {
-                let mut facts = suppose.facts(loaded.snapshot.tags_of(&call.caller().subject));
+                let tags = policy.tags_of(&call.caller().subject).to_vec();
+                let mut facts = suppose.over(Facts { tags, ..Facts::default() });
                 if token {
                     facts.token = TokenStatus::Valid(Constraints::default());
                 }
-                let verdict = judge(&loaded.snapshot, &call, &facts);
+                let verdict = judge_asking(policy, extension, &call, &mut facts);
                 compared(&verdict, expect, rules.as_deref())
             }
         };
@@ -275,10 +301,12 @@ impl Engine {
 }
 
 impl Suppose {
-    fn facts(&self, own: &[Label]) -> Facts {
-        let tags = own.iter().chain(&self.tags).cloned().collect();
-        let (state, mode) = (self.state.clone(), self.mode.clone());
-        Facts { tags, state, mode, ..Facts::default() }
+    /// What is supposed, and otherwise what is known.
+    fn over(&self, mut known: Facts) -> Facts {
+        known.tags.extend(self.tags.iter().cloned());
+        known.state = self.state.clone().or(known.state);
+        known.mode = self.mode.clone().or(known.mode);
+        known
     }
 }
 

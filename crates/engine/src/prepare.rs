@@ -14,7 +14,7 @@ use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Limits, SomeLimits};
-use hotcell_workspace::Root;
+use hotcell_workspace::{Root, Window};
 
 use crate::artifacts::{self, Product, Sight};
 use crate::attached::{self, Attached};
@@ -55,6 +55,13 @@ pub(crate) enum Here<'e> {
 }
 
 impl Ready<'_> {
+    /// Lets a tool that searches the tree see only what the policy would let the call name.
+    pub(crate) fn look_through(&mut self, window: impl FnOnce() -> Window) {
+        if let Work::Here(Here::Tree(_, root)) = &mut self.work {
+            *root = root.seen_through(window());
+        }
+    }
+
     /// What a sandbox is needed for.
     pub(crate) fn job(&self) -> Option<&Job> {
         match &self.work {
@@ -84,6 +91,10 @@ impl Engine {
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
         let here = |here| {
+            // What is done in this process is in no sandbox, and cannot be kept to one.
+            if let Some(sandbox) = constraints.sandbox {
+                return Err(not_in(sandbox, call));
+            }
             let (limits, work) = (call.limits(), Work::Here(here));
             Ok(Ready { limits, also_writes: &[], work, provenance: None, hidden: None })
         };
@@ -156,6 +167,13 @@ impl Engine {
 fn ceilings(constraints: &Constraints) -> SomeLimits {
     let Constraints { memory, timeout, cpu, processes, disk, output, .. } = *constraints;
     SomeLimits { memory, timeout, cpu, pids: processes, disk, output, ..SomeLimits::default() }
+}
+
+fn not_in(sandbox: &str, call: &Call) -> Problem {
+    let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
+    let why = format!("it would have to run in `{sandbox}`, and it runs in no sandbox");
+    let fix = "have the rule speak of tools that run in one, or leave `sandbox` out";
+    Problem::new(what, why, fix).of(ProblemKind::Blocked)
 }
 
 fn nobody(call: &Call) -> Problem {

@@ -291,7 +291,7 @@ impl Engine {
 
     /// The call of an item. What is signed is its digest, and not the words beside it: a row in which the
     /// two differ shows one call and asks for the approval of another.
-    fn stored(&self, item: &Item, bytes: &[u8]) -> Result<Call, Problem> {
+    pub(crate) fn stored(&self, item: &Item, bytes: &[u8]) -> Result<Call, Problem> {
         let what = format!("item {} cannot be shown as what it is", item.id);
         let refused = |why: String| {
             let fix = "have it taken back (`hotcell approvals cancel`), and the call made again";

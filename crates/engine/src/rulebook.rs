@@ -14,7 +14,7 @@ use hotcell_extension::{Extension, Source};
 use hotcell_policy::{FILE_MOST, Snapshot};
 use hotcell_record::{ReadError, Record};
 use hotcell_request::Tools;
-use hotcell_review::versions::{self, Version};
+use hotcell_review::versions::{self, Rules, Version};
 use hotcell_sandbox::Sandbox;
 use rustix::fs::OFlags;
 
@@ -167,7 +167,7 @@ impl Engine {
         }
         let tools = self.registry.tools();
         let book = self.checked(&version, &tools)?;
-        let extension = self.extension_of(&book.policy, &version)?;
+        let extension = self.extension_of(&book.policy, &version.rules)?;
         Ok(Book { extension, copy: Some(copy), ..book })
     }
 
@@ -194,7 +194,7 @@ impl Engine {
             let fix = "use the hotcell that it was written for, or update the policy";
             Problem::new("the policy cannot be used any more", why, fix)
         })?;
-        let policy = policy.snapshot.with_sources(&version.rules.extensions);
+        let policy = policy.snapshot.as_version(number, &version.rules.extensions);
         let approvers = approvers(policy.approvers())?;
         self.signer(version)?;
         Ok(Book { policy, number, approvers, extension: None, copy: None })
@@ -204,13 +204,13 @@ impl Engine {
     pub(crate) fn extension_of(
         &self,
         policy: &Snapshot,
-        version: &Version,
+        rules: &Rules,
     ) -> Result<Option<Extension>, Problem> {
         if policy.extensions().is_empty() {
             return Ok(None);
         }
         let sources = policy.extensions().iter().map(|name| {
-            let text = version.rules.extensions.get(name).cloned();
+            let text = rules.extensions.get(name).cloned();
             Some(Source { name: name.clone(), text: text? })
         });
         let sources: Option<Vec<Source>> = sources.collect();

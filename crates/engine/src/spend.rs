@@ -16,6 +16,8 @@ use crate::once::Once;
 pub(crate) struct Spend {
     /// The version of the policy that has to hold still.
     pub(crate) version: Option<u64>,
+    /// Where the caller's work has to be still.
+    pub(crate) workflow: Option<u64>,
     /// The key that the call comes with.
     pub(crate) once: Option<Once>,
     pub(crate) token: Option<Token>,
@@ -49,6 +51,8 @@ pub(crate) struct Approval {
 pub(crate) enum Unspent {
     #[error("the policy was changed meanwhile")]
     Stale,
+    #[error("the work of the caller has gone on meanwhile")]
+    Moved,
     #[error("another call has its key")]
     Taken,
     #[error(transparent)]
@@ -62,7 +66,8 @@ pub(crate) enum Unspent {
 impl Spend {
     /// Whether there is anything to be done when the call is begun.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.version.is_none() && self.once.is_none() && !self.is_of_bearers()
+        let has_to_hold = self.version.is_some() || self.workflow.is_some();
+        !has_to_hold && self.once.is_none() && !self.is_of_bearers()
     }
 
     /// Whether something is used up that cannot be used again, or remembered.
@@ -87,6 +92,11 @@ impl Spend {
             && versions::newest_number(tx)? != version
         {
             return Err(Unspent::Stale);
+        }
+        if let Some(workflow) = self.workflow
+            && review::workflow_number(tx, of)? != workflow
+        {
+            return Err(Unspent::Moved);
         }
         if let Some(once) = &self.once
             && !once.claim(tx, call, now())?

@@ -18,7 +18,7 @@ use crate::path::not_recorded;
 use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::{Book, Look, not_looked_up, stale};
 use crate::spend::{Unspent, of_bearer, stated};
-use crate::weigh::{allowed, facts_of, moment, no_ring};
+use crate::weigh::{allowed, moment, no_ring};
 
 /// What can be asked about tokens.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Engine {
             args: None,
         };
         let scope = bound_to(call.as_ref(), scope)?;
-        let facts = facts_of(caller, &book);
+        let (facts, _) = self.facts_of(caller, &book)?;
         allowed(&book, caller, &tool, &scope, call.as_ref(), &facts).map_err(|why| {
             let fix =
                 "ask for less, or fix the arguments; a token only remembers what the policy allows";

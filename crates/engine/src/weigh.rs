@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use hotcell_bearer::{self as bearer, Audience, Lineage, Moment, Presented, Ring, Who, Why};
+use hotcell_extension::Extension as Rules;
 use hotcell_policy::{
-    Constraints, Extension, Facts, Grant, NotCovered, Scope, TokenStatus, Verdict, judge,
+    Constraints, Extension, Facts, Grant, NotCovered, Scope, Snapshot, TokenStatus, Verdict, judge,
 };
 use hotcell_record::{Hex, now};
 use hotcell_request::{Call, Registered};
-use hotcell_review::{self as review, Item, ItemId, Kind, Terms};
+use hotcell_review::{self as review, Item, ItemId, Kind, Terms, Workflow};
 use hotcell_types::{Caller, Door};
 
 use crate::engine::Engine;
@@ -28,36 +29,58 @@ pub(crate) struct Weighed {
 }
 
 impl Weighed {
-    /// The verdict; where it depends on the extensions, they are asked first. Whatever goes wrong with them is
-    /// a deny.
     pub(crate) fn judge<'a>(&mut self, call: &'a Call, book: &'a Book) -> Verdict<'a> {
-        let verdict = judge(&book.policy, call, &self.facts);
-        let (Verdict::Ask(_), Some(extension)) = (&verdict, &book.extension) else {
-            return verdict;
-        };
-        self.facts.extension = match extended::ask(extension, call, &self.facts) {
-            Ok(spoken) => Extension::Answered(spoken),
-            Err(why) => Extension::Failed(why),
-        };
-        judge(&book.policy, call, &self.facts)
+        judge_asking(&book.policy, book.extension.as_ref(), call, &mut self.facts)
     }
 }
 
-/// What is so of a caller, whatever it asks for.
-pub(crate) fn facts_of(caller: &Caller, book: &Book) -> Facts {
-    let tags = book.policy.tags_of(&caller.subject).to_vec();
-    let extension = match &book.extension {
-        Some(_) => Extension::NotAsked,
-        None => Extension::NotConfigured,
+/// The verdict; where it depends on the extensions, they are asked first, and what they say is one of the facts
+/// then. Whatever goes wrong with them is a deny.
+pub(crate) fn judge_asking<'a>(
+    policy: &'a Snapshot,
+    extension: Option<&Rules>,
+    call: &'a Call,
+    facts: &mut Facts,
+) -> Verdict<'a> {
+    if extension.is_some() {
+        facts.extension = Extension::NotAsked;
+    }
+    let verdict = judge(policy, call, facts);
+    let (Verdict::Ask(_), Some(extension)) = (&verdict, extension) else { return verdict };
+    facts.extension = match extended::ask(extension, call, facts) {
+        Ok(spoken) => Extension::Answered(spoken),
+        Err(why) => Extension::Failed(why),
     };
-    Facts { now: now(), tags, extension, ..Facts::default() }
+    judge(policy, call, facts)
 }
 
 impl Engine {
+    /// What is so of a caller, whatever it asks for. With the number of its place in the work, where anything
+    /// depends on that; most policies do not, and nothing is looked up for them.
+    pub(crate) fn facts_of(
+        &self,
+        caller: &Caller,
+        book: &Book,
+    ) -> Result<(Facts, Option<u64>), Problem> {
+        let tags = book.policy.tags_of(&caller.subject).to_vec();
+        let facts = Facts { now: now(), tags, ..Facts::default() };
+        if !book.policy.depends_on_workflow() {
+            return Ok((facts, None));
+        }
+        Ok(match self.workflow(caller)? {
+            None => (facts, Some(0)),
+            Some(Workflow { mode, state, number, .. }) => {
+                (Facts { mode: Some(mode), state: Some(state), ..facts }, Some(number))
+            }
+        })
+    }
+
     /// As far as it is known before anybody is asked.
     pub(crate) fn weigh(&self, call: &Call, book: &Book) -> Result<Weighed, Problem> {
-        let spend = Spend { version: book.must_hold(), once: Once::of(call), ..Spend::default() };
-        let mut weighed = Weighed { facts: facts_of(call.caller(), book), spend };
+        let (facts, workflow) = self.facts_of(call.caller(), book)?;
+        let (version, once) = (book.must_hold(), Once::of(call));
+        let spend = Spend { version, workflow, once, ..Spend::default() };
+        let mut weighed = Weighed { facts, spend };
         if let Some(shown) = call.token() {
             weighed.facts.token = self.weigh_token(call, book, shown.reveal(), &mut weighed)?;
         }

@@ -331,6 +331,47 @@ fn pol_17_what_nobody_signed_is_no_answer() {
     assert_eq!(world.kinds(call), [Kind::Review, Kind::Denied]);
 }
 
+/// Whoever can write to the database can take its triggers away, and puts back a row with the real signature.
+#[test]
+fn pol_17_a_row_that_is_put_back_is_no_second_use() {
+    let world = World::new();
+    let item = world.asked("looked/a", "one");
+    world.approve(item);
+    let seq = world.show(item).unwrap().item.seq;
+    world.sql(&format!(
+        "DROP TRIGGER review_goes_on; DROP TRIGGER review_use_stays; DROP TRIGGER review_answer_stays;
+         CREATE TABLE aside AS SELECT * FROM review WHERE seq = {seq}"
+    ));
+    assert_eq!(world.wait(item).status, Status::Success);
+    fs::write(world.dir.path().join("tree/looked/a"), "mine").unwrap();
+    world.sql(&format!(
+        "UPDATE review SET (state, call, used, used_by, ended, result)
+         = (SELECT state, call, used, used_by, ended, result FROM aside) WHERE seq = {seq}"
+    ));
+    assert_eq!(world.show(item).unwrap().item.state, State::Approved);
+    let reply = world.wait(item);
+    assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+    assert_eq!(world.read("looked/a").as_deref(), Some("mine"));
+    // Nor for the same call made anew.
+    assert_eq!(world.write("looked/a", "one").status, Status::Review);
+    assert_eq!(world.read("looked/a").as_deref(), Some("mine"));
+}
+
+#[test]
+fn pol_17_what_was_agreed_to_does_not_come_back_with_the_text_of_its_policy() {
+    let world = World::new();
+    let item = world.asked("looked/a", "one");
+    world.approve(item);
+    let record = world.engine.record().unwrap();
+    follow(record, &world.alice, "rules: []");
+    assert_eq!(world.write("looked/a", "one").status, Status::Blocked);
+    follow(record, &world.alice, RULES);
+    let reply = world.wait(item);
+    assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+    world.asked("looked/a", "one");
+    assert_eq!(world.read("looked/a"), None);
+}
+
 #[test]
 fn a_row_that_shows_another_call_than_it_is_about_is_not_shown() {
     let world = World::new();

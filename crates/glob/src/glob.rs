@@ -16,7 +16,7 @@ use crate::segment::Segment;
 /// - `/` at its end means the directory and everything below.
 ///
 /// Stricter than there: `**` stands alone between two `/`, there is no `!`, and a pattern names only what it
-/// matches, and not what lies below that.
+/// matches, and not what lies below that; for that there is [`Glob::and_below`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Glob {
     text: Box<str>,
@@ -50,6 +50,15 @@ impl Glob {
         }
         let parts = parts_of(path).map(|part| Part::One(Segment::Literal(part.into()))).collect();
         Glob { text: text.into(), parts }
+    }
+
+    /// The same, and everything below what it matches, as `.gitignore` has it.
+    pub fn and_below(self) -> Glob {
+        if self.parts.last() == Some(&Part::Any) {
+            return self;
+        }
+        let parts = self.parts.into_iter().chain([Part::Any]).collect();
+        Glob { text: self.text, parts }
     }
 
     /// As it was written.

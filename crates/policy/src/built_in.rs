@@ -165,15 +165,36 @@ fn is_plainly(part: &str, name: &str) -> bool {
         return false;
     }
     let shown = part.chars().filter(|c| !is_ignored(*c)).take_while(|c| *c != ':');
-    let mut shown = shown.flat_map(char::to_lowercase);
-    name.chars().flat_map(char::to_lowercase).all(|c| shown.next() == Some(c))
+    let mut shown = shown.flat_map(folded);
+    name.chars().flat_map(folded).all(|c| shown.next() == Some(c))
         && shown.all(|c| matches!(c, '.' | ' '))
 }
 
-/// What HFS+ leaves out when it compares names.
-fn is_ignored(c: char) -> bool {
-    matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+/// By way of upper case, as some letters have no other: the long `ſ` is an `s`, and the sign of Kelvin a `k`.
+fn folded(c: char) -> impl Iterator<Item = char> {
+    c.to_uppercase().flat_map(char::to_lowercase)
 }
+
+/// What file systems leave out when they compare names without regard to case: what Unicode calls default
+/// ignorable (ext4 and f2fs), of which HFS+ has some.
+fn is_ignored(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +229,12 @@ mod tests {
             ".VSCode/tasks.json",
             "a/b/.envrc",
             ".hotcell",
+            // As a file system without regard to case reads them.
+            ".v\u{17f}code/tasks.json",
+            ".hu\u{17f}\u{212a}y/pre-commit",
+            ".\u{ad}git/config",
+            ".g\u{fe0f}it/hooks/x",
+            ".e\u{34f}nvrc",
         ] {
             assert!(starts_itself(path), "{path:?}");
         }

@@ -5,6 +5,10 @@
 //! Otherwise a second path would be carried through by the first. `except` is the other way round: an item
 //! takes an allow away if it fits one of the paths, and frees from a deny only what it fits. `when` is asked
 //! about the call as a whole.
+//!
+//! A pattern of a directory is about everything below it, as in gitignore: who denies `secrets` means what
+//! lies in there. Only an allow is for exactly the paths that its `match` names, so that none is wider than
+//! it reads.
 
 use std::fmt;
 
@@ -88,6 +92,12 @@ impl fmt::Display for Field {
 }
 
 impl Condition {
+    /// The same, for everything below the paths that it names as well.
+    pub(crate) fn and_below(self) -> Condition {
+        let path = self.path.map(|globs| globs.into_iter().map(Glob::and_below).collect());
+        Condition { path, ..self }
+    }
+
     /// The first field that does not hold; `None` if all do.
     pub(crate) fn unmet(&self, subject: &Subject<'_>, of: Of) -> Option<Field> {
         let places = [

@@ -6,7 +6,7 @@ use hotcell_request::{Call, ToolName};
 use hotcell_types::Decision;
 
 use crate::condition::Field;
-use crate::facts::Facts;
+use crate::facts::{Extension, Facts};
 use crate::judge::judge;
 use crate::rule::{Answer, Rule};
 use crate::snapshot::Snapshot;
@@ -20,7 +20,7 @@ pub struct Explanation {
     /// `None` as long as an extension has to be asked.
     pub decision: Option<Decision>,
     pub reason: String,
-    /// Built-in rules that spoke, then all rules of the operation by name.
+    /// Built-in rules that spoke, then all rules of the operation by name, then extensions that spoke.
     pub rules: Vec<Explained>,
 }
 
@@ -82,7 +82,17 @@ impl Snapshot {
             decision: rule.decision,
             outcome: outcome(rule, &subject),
         });
-        let (operation, rules) = (call.operation().clone(), built_in.chain(rules).collect());
+        let spoken = match &facts.extension {
+            Extension::Answered(spoken) => spoken.as_slice(),
+            Extension::NotConfigured | Extension::NotAsked | Extension::Failed(_) => &[],
+        };
+        let extensions = spoken.iter().map(|spoken| Explained {
+            rule: spoken.rule.to_string(),
+            decision: spoken.decision,
+            outcome: Outcome::Spoke,
+        });
+        let rules = built_in.chain(rules).chain(extensions).collect();
+        let operation = call.operation().clone();
         Explanation { operation, decision, reason, rules }
     }
 }

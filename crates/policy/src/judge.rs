@@ -2,6 +2,7 @@
 
 use hotcell_request::Call;
 use hotcell_types::Decision;
+use smallvec::smallvec;
 
 use crate::constraints::{Constraints, TwoSandboxes};
 use crate::facts::{Extension, Facts, TokenStatus};
@@ -56,6 +57,29 @@ pub fn judge<'a>(snapshot: &'a Snapshot, call: &'a Call, facts: &Facts) -> Verdi
     case.decided(snapshot, call, facts)
 }
 
+impl Snapshot {
+    /// Whether a call that may happen may also show what it finds at a path, as if it had named that: a search
+    /// names where it begins, and finds what it would not be let read. A token stands for no rule here, since
+    /// it was made for the paths that are named; who agreed to the call agreed to what is only to be looked at.
+    pub fn shows(&self, call: &Call, facts: &Facts, path: &str) -> bool {
+        let policy = self.policy();
+        let mut subject = Subject::new(call, facts);
+        subject.paths = smallvec![path];
+        let mut case =
+            Case { has_token: matches!(facts.token, TokenStatus::Valid(_)), ..Case::default() };
+        case.ask_built_in(policy, &subject);
+        case.ask_rules(policy, &subject);
+        if let Extension::Answered(spoken) = &facts.extension {
+            case.account.spoken.extend(spoken.iter().cloned());
+        }
+        match case.account.spoken.iter().map(|spoken| spoken.decision).max() {
+            Some(Decision::Allow) => true,
+            Some(Decision::Deny) => false,
+            Some(Decision::Review) | None => granted(self, call, facts).is_some(),
+        }
+    }
+}
+
 /// What was said so far, and what an allow would be bound to.
 struct Case<'a> {
     account: Account<'a>,
@@ -63,12 +87,14 @@ struct Case<'a> {
     /// Whether somebody spoke for the call as a whole. A review that is about one of its paths only does
     /// not, and the others would be refused alone.
     whole: bool,
+    /// Rules that want a token speak.
+    has_token: bool,
 }
 
 impl Default for Case<'_> {
     fn default() -> Self {
         let constraints = Ok(Constraints::default());
-        Case { account: Account::default(), constraints, whole: false }
+        Case { account: Account::default(), constraints, whole: false, has_token: false }
     }
 }
 
@@ -93,7 +119,9 @@ impl<'a> Case<'a> {
     fn ask_rule(&mut self, rule: &'a Rule, subject: &Subject<'_>) {
         match rule.ask(subject) {
             // Only a token could speak for it, and there is none.
-            Answer::Speaks if rule.token_required => self.account.wants_token = Some(&rule.name),
+            Answer::Speaks if rule.token_required && !self.has_token => {
+                self.account.wants_token = Some(&rule.name);
+            }
             Answer::Speaks => {
                 self.whole |= rule.speaks_for_all(subject);
                 self.account.say(Spoken::new(&*rule.name, rule.decision, &*rule.reason));

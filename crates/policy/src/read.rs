@@ -273,11 +273,15 @@ impl Reader<'_> {
             Decision::Review => format!("the rule `{name}` asks for somebody to agree"),
             Decision::Deny => format!("the rule `{name}` denies it"),
         });
+        let matching = match decision {
+            Decision::Allow => matching?,
+            Decision::Review | Decision::Deny => matching?.and_below(),
+        };
         let rule = Rule {
             name: name.into(),
             decision,
-            matching: matching?,
-            except,
+            matching,
+            except: except.into_iter().map(Condition::and_below).collect(),
             when,
             constraints,
             token_required,

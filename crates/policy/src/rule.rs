@@ -62,6 +62,13 @@ impl Rule {
         &self.text
     }
 
+    pub(crate) fn depends_on_workflow(&self) -> bool {
+        let names = |condition: &Condition| condition.state.is_some() || condition.mode.is_some();
+        names(&self.matching)
+            || self.except.iter().any(names)
+            || self.when.as_ref().is_some_and(When::depends_on_workflow)
+    }
+
     pub(crate) fn ask(&self, subject: &Subject<'_>) -> Answer {
         let fits = match self.decision {
             Decision::Allow => self.fits_all(subject),

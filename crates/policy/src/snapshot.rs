@@ -24,11 +24,13 @@ const WORKSPACE_WRITES: &str = include_str!("../policies/workspace-writes.yaml")
 #[derive(Clone)]
 pub struct Snapshot {
     policy: Arc<Policy>,
+    digest: Digest,
 }
 
 #[derive(Debug)]
 pub(crate) struct Policy {
     name: String,
+    /// Of what it says.
     digest: Digest,
     pub(crate) built_in: &'static [BuiltIn],
     pub(crate) protected: Protected,
@@ -39,6 +41,7 @@ pub(crate) struct Policy {
     redact: Vec<Redact>,
     approvers: Vec<String>,
     identities: BTreeMap<Name, Vec<Label>>,
+    depends_on_workflow: bool,
 }
 
 /// A policy, and what its author might not have meant.
@@ -61,23 +64,19 @@ impl Snapshot {
         protected: Protected,
     ) -> Result<Loaded, Vec<Fault>> {
         let (policy, warnings) = Policy::compile(&[text], tools, protected, BUILT_IN)?;
-        Ok(Loaded { snapshot: Snapshot { policy: Arc::new(policy) }, warnings })
+        Ok(Loaded { snapshot: Snapshot::of(policy), warnings })
     }
 
-    /// The same policy with the sources of its extensions, which are as much of it as its rules are.
-    pub fn with_sources(self, sources: &BTreeMap<String, String>) -> Snapshot {
-        if sources.is_empty() {
-            return self;
-        }
+    /// The same policy as one version of a home's, with the sources of its extensions, which are as much of it
+    /// as its rules are. Another version is another policy, also if it says the same: what was agreed to under
+    /// one that was replaced does not come back with its text.
+    pub fn as_version(self, number: u64, sources: &BTreeMap<String, String>) -> Snapshot {
         let digest = canonical::digest(&json!({
             "policy": self.policy.digest.to_string(),
+            "version": number,
             "sources": sources,
         }));
-        match Arc::try_unwrap(self.policy) {
-            Ok(policy) => Snapshot { policy: Arc::new(Policy { digest, ..policy }) },
-            // Somebody else has it without them.
-            Err(policy) => Snapshot { policy },
-        }
+        Snapshot { digest, ..self }
     }
 
     /// The policy of a home without one.
@@ -96,9 +95,15 @@ impl Snapshot {
         &self.policy.name
     }
 
-    /// Of what the policy says, not of how it is written: comments and spaces do not count.
+    /// Of what the policy says, not of how it is written: comments and spaces do not count. Of a version, of
+    /// that as well.
     pub fn digest(&self) -> Digest {
-        self.policy.digest
+        self.digest
+    }
+
+    /// Whether it could decide otherwise in another state or mode.
+    pub fn depends_on_workflow(&self) -> bool {
+        self.policy.depends_on_workflow
     }
 
     /// All rules, by name.
@@ -131,6 +136,10 @@ impl Snapshot {
         self.policy.identities.get(subject).map_or(&[], Vec::as_slice)
     }
 
+    fn of(policy: Policy) -> Snapshot {
+        Snapshot { digest: policy.digest, policy: Arc::new(policy) }
+    }
+
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -138,7 +147,7 @@ impl Snapshot {
     #[cfg(test)]
     pub(crate) fn with_built_in(texts: &[&[u8]], built_in: &'static [BuiltIn]) -> Snapshot {
         let compiled = Policy::compile(texts, &Tools::default(), Protected::default(), built_in);
-        Snapshot { policy: Arc::new(compiled.unwrap().0) }
+        Snapshot::of(compiled.unwrap().0)
     }
 
     /// A test reads them. If they could not be read, there would be no rules, and nothing allowed.
@@ -149,7 +158,7 @@ impl Snapshot {
             |_| Policy::of(File::default(), &[], Protected::default(), BUILT_IN),
             |(policy, _)| policy,
         );
-        Snapshot { policy: Arc::new(Policy { name: name.into(), ..policy }) }
+        Snapshot::of(Policy { name: name.into(), ..policy })
     }
 }
 
@@ -167,7 +176,7 @@ impl Policy {
         for text in texts {
             let tree = yaml::parse(text).map_err(|fault| vec![fault])?;
             let part = read::read(tree.as_ref(), &String::from_utf8_lossy(text), tools, &taken)?;
-            trees.push(tree.map_or(Value::Null, |tree| tree.value()));
+            trees.push(tree.map_or(Value::Null, |tree| tree.written()));
             file.rules.extend(part.rules);
             file.extensions.extend(part.extensions);
             file.redact.extend(part.redact);
@@ -194,6 +203,8 @@ impl Policy {
         }));
         let mut rules = file.rules;
         rules.sort_by(|one, other| one.name.cmp(&other.name));
+        let depends_on_workflow =
+            !file.extensions.is_empty() || rules.iter().any(Rule::depends_on_workflow);
         Policy {
             name: format!("policy {:.12}", digest.to_string()),
             digest,
@@ -205,6 +216,7 @@ impl Policy {
             redact: file.redact,
             approvers: file.approvers,
             identities: file.identities,
+            depends_on_workflow,
         }
     }
 }
@@ -220,6 +232,6 @@ pub fn approvers(text: &[u8]) -> Result<Vec<String>, Vec<Fault>> {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = &self.policy;
-        write!(f, "Snapshot({:?}, {}, {} rules)", policy.name, policy.digest, policy.rules.len())
+        write!(f, "Snapshot({:?}, {}, {} rules)", policy.name, self.digest, policy.rules.len())
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use hotcell_request::Registered;
 
 pub(crate) use eval::Wrong;
-use expr::Expr;
+use expr::{Expr, Kind, Var};
 
 use crate::subject::Subject;
 
@@ -37,6 +37,10 @@ pub(crate) const LOOPS_MOST: usize = 2;
 pub(crate) const STEPS_MOST: u32 = 20_000;
 /// Largest pattern of `matches`, compiled, in bytes.
 pub(crate) const PATTERN_MOST: usize = 256 << 10;
+/// How large patterns are, and how many steps 64 bytes of text cost with one of that size: in the worst case each
+/// byte is compared with each place in the pattern.
+pub(crate) const PATTERN_COSTS: [(usize, usize); 3] =
+    [(16 << 10, 4), (64 << 10, 16), (PATTERN_MOST, 64)];
 
 #[derive(Debug, Clone)]
 pub(crate) struct When {
@@ -68,6 +72,10 @@ impl When {
             check::check(&expr, Some(tool.tool()))?;
         }
         Ok(When { expr })
+    }
+
+    pub(crate) fn depends_on_workflow(&self) -> bool {
+        self.expr.has(&|expr| matches!(expr.kind, Kind::Var(Var::State | Var::Mode)))
     }
 
     pub(crate) fn holds(&self, subject: &Subject<'_>) -> Result<bool, Wrong> {

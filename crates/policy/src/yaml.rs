@@ -234,6 +234,19 @@ impl Node {
         }
     }
 
+    /// As JSON in which every text is what was written. Numbers do not tell `1e2` from `100.0`, and names and
+    /// patterns do.
+    pub(crate) fn written(&self) -> Value {
+        match &self.kind {
+            Kind::Text(text) => text.text.as_str().into(),
+            Kind::List(items) => Value::Array(items.iter().map(Node::written).collect()),
+            Kind::Map(members) => {
+                let members = members.iter().map(|(key, node)| (key.text.clone(), node.written()));
+                Value::Object(members.collect::<Map<String, Value>>())
+            }
+        }
+    }
+
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(&self.kind, Kind::Text(text) if text.value() == Value::Null)
     }

@@ -40,7 +40,7 @@ pub use event::{Draft, Event, Kind, MOST_ROW, Payload, Secret, Stated, Summary, 
 pub use export::{Exported, export};
 pub use hex::{BadHex, Digest, EventId, Hex, HomeId, OwnerId};
 pub use prepare::{MOST_CONTENT, MOST_NAME, MOST_REASON, MOST_RULES};
-pub use query::{Filter, MOST_PAGE, Run, look, statements};
+pub use query::{Filter, MOST_PAGE, Run, is_told, look, statements};
 pub use record::{Intent, Options, Record, now};
 pub use redact::{LEAST_SECRET, MOST_PATTERNS, Pattern, Redactor};
 pub use retention::{Fill, Pruned, RetentionPolicy, Size};

@@ -207,6 +207,18 @@ pub fn look<T, E: std::convert::From<ReadError>>(
     at_one_moment(&connection, look)
 }
 
+/// Whether the chain has an event of this kind about a call, with exactly this reason. Of a row that says
+/// otherwise, the chain is believed.
+pub fn is_told(
+    connection: &Connection,
+    kind: Kind,
+    call: CallId,
+    reason: &str,
+) -> rusqlite::Result<bool> {
+    let told = "SELECT 1 FROM event WHERE call = ?1 AND kind = ?2 AND reason = ?3";
+    connection.prepare_cached(told)?.exists((call.to_bytes(), kind.name(), reason))
+}
+
 fn at_one_moment<T, E: std::convert::From<ReadError>>(
     connection: &Connection,
     look: impl FnOnce(&Connection) -> Result<T, E>,

@@ -2,7 +2,7 @@
 //! which it was given.
 
 use hotcell_approver::{ItemId, Public, Verdict};
-use hotcell_record::Draft;
+use hotcell_record::{Draft, Kind, is_told};
 use hotcell_request::Call;
 use rusqlite::{Connection, Transaction, params};
 
@@ -85,6 +85,10 @@ fn usable(
     };
     if item.call_digest != digest_of(call) {
         return Err(Error::OtherCall(id));
+    }
+    // A row can be put back to what it was before; what the chain says stays.
+    if is_told(conn, Kind::Review, item.call, &story::used(id))? {
+        return Err(Error::Is { id, state: State::CarriedOut });
     }
     // Signed and known, whatever the row says of itself.
     let approver = terms.check(&item, given)?.clone();

@@ -36,6 +36,7 @@ mod story;
 pub mod versions;
 mod wait;
 mod words;
+mod workflow;
 
 pub use answer::{MOST_GRANT, Terms, answer};
 pub use clock::now;
@@ -54,3 +55,4 @@ pub use query::{
 pub use schema::{is_current, migrate};
 pub use wait::{MOST_WAIT, wait};
 pub use words::{Kind, State};
+pub use workflow::{Workflow, set_workflow, workflow, workflow_number};

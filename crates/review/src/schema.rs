@@ -91,6 +91,20 @@ CREATE TRIGGER policy_version_stays BEFORE UPDATE ON policy_version
 BEGIN SELECT raise(ABORT, 'a version of the policy stays as it is'); END;
 CREATE TRIGGER policy_version_remains BEFORE DELETE ON policy_version
 BEGIN SELECT raise(ABORT, 'a version of the policy remains'); END;
+", "
+-- Where the work of each session is.
+CREATE TABLE workflow (
+    tenant  TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    mode    TEXT NOT NULL,
+    state   TEXT NOT NULL,
+    number  INTEGER NOT NULL CHECK (number > 0),
+    PRIMARY KEY (tenant, subject)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER workflow_counts BEFORE UPDATE ON workflow WHEN NEW.number IS NOT OLD.number + 1
+BEGIN SELECT raise(ABORT, 'changes of a workflow are counted'); END;
+CREATE TRIGGER workflow_remains BEFORE DELETE ON workflow
+BEGIN SELECT raise(ABORT, 'a workflow remains'); END;
 "];
 
 /// Where the steps lead to.

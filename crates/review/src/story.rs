@@ -1,6 +1,7 @@
 //! An item as the record tells it: every event about it is made here. Whoever has the record and the
 //! approver's public key can verify an answer from them alone.
 
+use hotcell_approver::ItemId;
 use hotcell_record::{Draft, Kind as EventKind, Payload};
 use hotcell_request::canonical;
 use hotcell_types::{Decision, Status, hex};
@@ -60,9 +61,14 @@ fn reason(item: &Item) -> String {
             let by = format!("{} ({})", answer.name, answer.given.approver);
             format!("item {id} is {state}, by {by}: {}", answer.given.reason)
         }
-        (_, State::CarriedOut) => format!("item {id}: its approval is used"),
+        (_, State::CarriedOut) => used(*id),
         _ => format!("item {id} is {state}"),
     }
+}
+
+/// What the chain says of an approval that was taken.
+pub(crate) fn used(id: ItemId) -> String {
+    format!("item {id}: its approval is used")
 }
 
 fn document(item: &Item) -> Value {

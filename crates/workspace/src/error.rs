@@ -34,6 +34,8 @@ pub enum Unfit {
     ControlCharacters,
     #[error("it is too deep, or its path too long")]
     TooDeep,
+    #[error("the policy does not show it to this call")]
+    Unseen,
     #[error("{0}")]
     System(io::ErrorKind),
 }

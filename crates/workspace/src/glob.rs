@@ -135,7 +135,8 @@ impl Root {
             let Ok(entry) = told else { continue };
             if !options.hidden && is_hidden(entry.path.as_str()) {
                 walk.pass_over();
-            } else if !globs.matches(&entry.path, entry.is_directory()) {
+            } else if !globs.matches(&entry.path, entry.is_directory()) || !self.shows(&entry.path)
+            {
                 continue;
             } else if globbed.entries.len() < options.most {
                 globbed.entries.push(entry);

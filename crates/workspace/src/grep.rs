@@ -185,7 +185,10 @@ impl Root {
                 continue;
             }
             if options.only.is_empty() || options.only.covers(&entry.path, entry.is_directory()) {
-                search.entry(&walk, &entry.path, &entry.kind);
+                match entry.is_directory() || self.shows(&entry.path) {
+                    true => search.entry(&walk, &entry.path, &entry.kind),
+                    false => search.grepped.skipped += 1,
+                }
             }
         }
         search.grepped.truncated |= walk.cut().is_some();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Bounds, Entry, Error, Relative, Root, Skipped};
+use crate::{Bounds, Entry, Error, Relative, Root, Skipped, Unfit};
 
 /// How long a listing may take.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -49,6 +49,9 @@ impl Root {
                 listing.left_out += 1;
             } else {
                 match told {
+                    Ok(entry) if !self.shows(&entry.path) => {
+                        listing.skipped.push(Skipped::new(&entry.path, Unfit::Unseen));
+                    }
                     Ok(entry) => listing.entries.push(entry),
                     Err(skipped) => listing.skipped.push(skipped),
                 }

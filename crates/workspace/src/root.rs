@@ -17,6 +17,24 @@ use crate::{Error, FileFacts, Relative, Unfit};
 #[derive(Debug, Clone)]
 pub struct Root {
     dir: Arc<OwnedFd>,
+    window: Option<Window>,
+}
+
+/// What of a tree somebody may see who searches or lists it.
+#[derive(Clone)]
+pub struct Window(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Window {
+    /// Asked with each path that was found, relative to the root.
+    pub fn new(may_see: impl Fn(&str) -> bool + Send + Sync + 'static) -> Window {
+        Window(Arc::new(may_see))
+    }
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Window(…)")
+    }
 }
 
 /// What a name stands for.
@@ -42,6 +60,16 @@ pub struct Content {
 }
 
 impl Root {
+    /// The same tree, of which a search or a list shows only what somebody may see. A path that is named is
+    /// for whoever names it to answer for.
+    pub fn seen_through(&self, window: Window) -> Root {
+        Root { dir: Arc::clone(&self.dir), window: Some(window) }
+    }
+
+    pub(crate) fn shows(&self, path: &Relative) -> bool {
+        self.window.as_ref().is_none_or(|window| (window.0)(path.as_str()))
+    }
+
     /// Most bytes that one reading gives, whatever is asked for.
     pub const MOST_READ: usize = 64 * 1024 * 1024;
 
@@ -49,7 +77,7 @@ impl Root {
     pub fn open(path: &Path) -> Result<Root, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(dir) => Ok(Root { dir: Arc::new(dir) }),
+            Ok(dir) => Ok(Root { dir: Arc::new(dir), window: None }),
             Err(errno) => Err(Error::Io {
                 doing: "opening the directory",
                 path: crate::relative::shown(&path.to_string_lossy(), Relative::MOST_BYTES),
@@ -62,7 +90,7 @@ impl Root {
     pub fn held(dir: OwnedFd) -> Result<Root, Error> {
         let stat = rustix::fs::fstat(&dir);
         match stat.map_err(Unfit::from).and_then(|stat| held::sort(&stat)) {
-            Ok(Sort::Directory) => Ok(Root { dir: Arc::new(dir) }),
+            Ok(Sort::Directory) => Ok(Root { dir: Arc::new(dir), window: None }),
             Ok(_) => Err(Error::unfit(None, Unfit::NotDirectory)),
             Err(why) => Err(Error::unfit(None, why)),
         }

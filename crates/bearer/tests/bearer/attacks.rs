@@ -408,6 +408,44 @@ fn a_clock_that_was_ahead_makes_nothing_that_lasts() {
     assert_eq!(house.status(token.bearer.reveal(), &alice()), Err(Why::Expired));
 }
 
+/// Welch's t of the times that two refusals take: of a signature that is wrong from its first byte on, and of
+/// one that is right up to its last. A difference that tells anything shows in so many.
+#[test]
+fn tok_16_how_much_of_a_signature_is_right_does_not_show_in_time() {
+    const EACH: usize = 50_000;
+    let mut house = House::new();
+    let good = house.token(1).bearer.reveal().to_owned();
+    let bytes = BASE64URL_NOPAD.decode(good.trim_start_matches("hct_").as_bytes()).unwrap();
+    let wrong_at = |place: usize| {
+        let mut other = bytes.clone();
+        other[place] ^= 1;
+        format!("hct_{}", BASE64URL_NOPAD.encode(&other))
+    };
+    let texts = [wrong_at(bytes.len() - 32), wrong_at(bytes.len() - 1)];
+    let mut times: [Vec<f64>; 2] = [Vec::with_capacity(EACH), Vec::with_capacity(EACH)];
+    for round in 0..2 * EACH {
+        // In no order that something else could follow.
+        let which = (round.wrapping_mul(0x9e37_79b9) >> 7) & 1;
+        let begun = Instant::now();
+        let refused = house.read(&texts[which]);
+        times[which].push(begun.elapsed().as_nanos() as f64);
+        assert_eq!(refused, Err(Why::Signature));
+    }
+    let of = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        // What others did to the machine meanwhile is at the upper end.
+        times.truncate(times.len() * 8 / 10);
+        let (count, sum) = (times.len() as f64, times.iter().sum::<f64>());
+        let mean = sum / count;
+        let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        (mean, variance / count)
+    };
+    let [(one, of_one), (other, of_other)] = times.each_mut().map(of);
+    let t = (one - other) / (of_one + of_other).sqrt();
+    let difference = (one - other).abs() / one;
+    assert!(t.abs() < 10.0 || difference < 0.01, "t = {t}, {one} ns and {other} ns");
+}
+
 #[test]
 fn tok_17_there_are_bounds_on_everything() {
     let globs = |count: usize, length: usize| {

@@ -1,9 +1,10 @@
 //! `hotcell policy update`: shows what another policy would change, and makes it the one that holds once an
 //! approver has signed it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use hotcell_approver::SignedPolicy;
+use hotcell_approver::{SignedPolicy, Terminal};
 use hotcell_engine::policy::{Changed, Compared, PolicyAnswer, PolicyAsk, Rules, Statement};
 use hotcell_engine::{Answer, Ask, Engine};
 use hotcell_request::{Arguments, Request};
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// The signature that `hotcell policy sign` printed; no terminal is needed then
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
+    /// With --signature: the phrase by which many decisions that would be refused are accepted
+    #[arg(long, value_name = "PHRASE", requires = "signature")]
+    accept: Option<String>,
 }
 
 pub(super) fn main(args: Args) -> Result<u8, Problem> {
@@ -48,14 +52,20 @@ pub(super) fn main(args: Args) -> Result<u8, Problem> {
         print::to_people("this is the policy that holds\n");
         return Ok(home::close(engine, 0));
     }
-    let PolicyAnswer::Compared(compared) = ask(&engine, PolicyAsk::Compare(rules.clone()))? else {
-        return Err(unexpected());
-    };
-    print::to_people(&difference(&old.rules.text, &rules.text));
-    print::to_people(&told(&compared));
+    let (text, breaking) = effect(&engine, &old.rules, &rules)?;
+    print::to_people(&text);
     let signed = match &args.signature {
-        Some(file) => signature(file)?,
-        None => signed(&engine, &rules, &compared)?,
+        Some(file) => {
+            let signature = signature(file)?;
+            accepted(breaking, |phrase| match &args.accept {
+                Some(typed) => Ok(typed.clone()),
+                None => Err(Problem::blocked("the policy stays as it is")
+                    .why(format!("{breaking} of the last decisions would be refused"))
+                    .fix(format!("accept that with `--accept '{phrase}'`, or change the rules"))),
+            })?;
+            signature
+        }
+        None => signed(&engine, &rules, breaking)?,
     };
     let code = install(&engine, rules, signed)?;
     Ok(home::close(engine, code))
@@ -69,21 +79,55 @@ pub(crate) fn prepared(engine: &Engine, rules: &Rules) -> Result<Statement, Prob
     }
 }
 
+/// What other rules would change, for people: lines, and decisions. With how many of these would break something.
+pub(crate) fn effect(
+    engine: &Engine,
+    old: &Rules,
+    new: &Rules,
+) -> Result<(String, usize), Problem> {
+    let PolicyAnswer::Compared(compared) = ask(engine, PolicyAsk::Compare(new.clone()))? else {
+        return Err(unexpected());
+    };
+    let mut text = difference("policy.yaml", &old.text, &new.text);
+    let names: BTreeSet<&String> = old.extensions.keys().chain(new.extensions.keys()).collect();
+    for name in names {
+        let source = |rules: &Rules| rules.extensions.get(name).cloned().unwrap_or_default();
+        text.push_str(&difference(name, &source(old), &source(new)));
+    }
+    text.push_str(&told(&compared));
+    Ok((text, compared.breaking()))
+}
+
+/// Has somebody accept in words that so much would break. `ask` is told the phrase, and says what was typed.
+fn accepted(
+    breaking: usize,
+    ask: impl FnOnce(&str) -> Result<String, Problem>,
+) -> Result<(), Problem> {
+    if breaking <= BREAKING_MOST {
+        return Ok(());
+    }
+    let phrase = format!("break {breaking} calls");
+    if ask(&phrase)?.trim() == phrase {
+        return Ok(());
+    }
+    Err(Problem::blocked("the policy stays as it is")
+        .why("that is not the phrase")
+        .fix(format!("type `{phrase}`, or change the rules")))
+}
+
+/// The same at the terminal.
+pub(crate) fn accepted_at(terminal: &mut Terminal, breaking: usize) -> Result<(), Problem> {
+    accepted(breaking, |phrase| {
+        let typed = terminal.line(&format!("To go on, type `{phrase}`: "));
+        typed.map_err(|error| key::not_asked(&error))
+    })
+}
+
 /// Signs at the terminal.
-fn signed(engine: &Engine, rules: &Rules, compared: &Compared) -> Result<SignedPolicy, Problem> {
+fn signed(engine: &Engine, rules: &Rules, breaking: usize) -> Result<SignedPolicy, Problem> {
     let statement = prepared(engine, rules)?;
     let mut terminal = key::terminal()?;
-    let breaking = compared.breaking();
-    if breaking > BREAKING_MOST {
-        let phrase = format!("break {breaking} calls");
-        let prompt = format!("To go on, type `{phrase}`: ");
-        let typed = terminal.line(&prompt).map_err(|error| key::not_asked(&error))?;
-        if typed.trim() != phrase {
-            return Err(Problem::blocked("the policy stays as it is")
-                .why("that is not the phrase")
-                .fix(format!("type `{phrase}`, or change the rules")));
-        }
-    }
+    accepted_at(&mut terminal, breaking)?;
     let approver =
         key::open(&Config::load()?.settings().home, &mut terminal, "to sign the policy")?;
     Ok(SignedPolicy::sign(&approver, statement))
@@ -117,12 +161,11 @@ fn propose(engine: Engine, rules: Rules) -> Result<u8, Problem> {
     Ok(home::close(engine, code))
 }
 
-fn difference(old: &str, new: &str) -> String {
+fn difference(file: &str, old: &str, new: &str) -> String {
     let diff = TextDiff::from_lines(old, new);
     let mut text = String::new();
-    for line in
-        diff.unified_diff().header("the policy that holds", "the new one").to_string().lines()
-    {
+    let (old, new) = (format!("{file} (as it holds)"), format!("{file} (the new one)"));
+    for line in diff.unified_diff().header(&old, &new).to_string().lines() {
         text.push_str(&harmless(line));
         text.push('\n');
     }

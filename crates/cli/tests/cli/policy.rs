@@ -87,6 +87,47 @@ fn a_policy_that_was_proposed_holds_when_an_approver_has_signed_it() {
     assert_eq!(at_terminal(&world, &["approve", item], &[]).code, 119, "once");
 }
 
+/// By whichever way a policy comes, who signs it sees what it would change, and many calls that it would break are
+/// accepted in words.
+#[test]
+fn what_a_policy_would_break_is_accepted_in_words_whoever_proposes_it() {
+    let world = initialised("dev");
+    for _ in 0..6 {
+        assert_eq!(add(&world).0, 0);
+    }
+    let text = fs::read_to_string(policy_file(&world)).unwrap();
+    let nothing =
+        text.replace("effect: pure }", "effect: pure, door: mcp }").replace("[pure, ", "[");
+    world.file("new.yaml", nothing.as_bytes());
+    assert_eq!(said(&world.run(&["policy", "update", "new.yaml", "--propose"])).0, 119);
+    let (_, listed, _) = said(&world.run(&["approvals", "--json"]));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let item = listed["items"][0]["id"].as_str().unwrap();
+    let (_, page, _) = said(&world.run(&["approvals", "show", item]));
+    assert!(page.contains("  | -    match: { effect: pure }\n"), "{page}");
+    assert!(page.contains("  |   BREAKING allow -> deny  "), "{page}");
+    let typed = [("type `break 6 calls`: ", "yes")];
+    let refused = at_terminal(&world, &["approve", item], &typed);
+    assert_eq!(refused.code, 119, "{refused:?}");
+    assert!(refused.stderr.contains("that is not the phrase"), "{refused:?}");
+    assert!(refused.seen.contains("BREAKING"), "{refused:?}");
+    // Signed elsewhere, and installed without a terminal.
+    let signed = at_terminal(&world, &["policy", "sign", "new.yaml"], &[ASKED]);
+    assert_eq!(signed.code, 0, "{signed:?}");
+    world.file("signature", signed.stdout.as_bytes());
+    let install = ["policy", "update", "new.yaml", "--signature", "signature"];
+    let (code, _, stderr) = said(&world.run(&install));
+    assert_eq!(code, 119, "{stderr}");
+    assert!(stderr.contains("--accept 'break 6 calls'"), "{stderr}");
+    let (code, _, stderr) = said(&world.run(&[&install[..], &["--accept", "yes"]].concat()));
+    assert_eq!(code, 119, "{stderr}");
+    assert_eq!(add(&world).0, 0, "the old one stays");
+    let phrase = ("type `break 7 calls`: ", "break 7 calls");
+    let done = at_terminal(&world, &["approve", item], &[phrase, ASKED]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(add(&world).0, 119);
+}
+
 #[test]
 fn a_home_is_given_a_policy_that_is_shown_changed_and_kept() {
     let world = initialised("dev");

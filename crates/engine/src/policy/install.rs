@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_approver::{ItemId, Public, SignedPolicy};
-use hotcell_policy::Loaded;
+use hotcell_policy::{Loaded, Snapshot};
 use hotcell_record::{Draft, Durability, Kind, Payload, Record, WriteError, now};
 use hotcell_request::{Call, canonical};
 use hotcell_review::versions::{self, Rules, Version};
@@ -81,15 +81,16 @@ impl Engine {
         caller: &Caller,
         item: ItemId,
     ) -> Result<(Call, Rules), Problem> {
-        let bytes = self
-            .recording()?
-            .look(|conn| review::stored_call(conn, &caller.tenant, item).map_err(Look::from));
-        let bytes = bytes.map_err(|error| not_looked_up(&error))?;
-        let call = bytes.and_then(|bytes| Call::from_bytes(&bytes, &self.registry).ok());
-        let call = call.ok_or_else(|| {
-            let why = format!("item {item} is over, or its call is not one any more");
-            refused(why, "`hotcell approvals` lists what waits")
-        })?;
+        let found = self.recording()?.look(|conn| -> Result<_, Look> {
+            let found = review::get(conn, &caller.tenant, item)?;
+            Ok((found, review::stored_call(conn, &caller.tenant, item)?))
+        });
+        let (Some(found), Some(bytes)) = found.map_err(|error| not_looked_up(&error))? else {
+            let why = format!("item {item} is over");
+            return Err(refused(why, "`hotcell approvals` lists what waits"));
+        };
+        // What is signed has to be what was shown.
+        let call = self.stored(&found, &bytes)?;
         let rules = proposed(&call)?;
         Ok((call, rules))
     }
@@ -99,7 +100,7 @@ impl Engine {
         let rules = proposed(call)?;
         let loaded = self.usable(&rules)?;
         names_somebody(&loaded)?;
-        has_its_sources(&rules, &loaded)
+        has_its_sources(&rules, &loaded.snapshot)
     }
 
     /// A proposed policy is agreed to by signing it.
@@ -157,7 +158,7 @@ impl Engine {
         let old = newest(self.recording()?)?;
         let signer = self.may_follow(old.as_ref(), &version, loaded)?;
         // One that does not start would refuse everything from then on.
-        drop(self.extension_of(&loaded.snapshot, &version)?);
+        drop(self.extension_of(&loaded.snapshot, &version.rules)?);
         let draft = changed(caller, old.as_ref(), &version, &signer, answered.as_ref());
         write_beside(&beside, &version.rules.text).map_err(|error| not_written(&beside, &error))?;
         let recorded = self.recording()?.write(Durability::Synced, move |tx| {
@@ -191,7 +192,7 @@ impl Engine {
         new: &Version,
         loaded: &Loaded,
     ) -> Result<Public, Problem> {
-        has_its_sources(&new.rules, loaded)?;
+        has_its_sources(&new.rules, &loaded.snapshot)?;
         let (number, last) = (new.number(), old.map_or(0, Version::number));
         if number != last + 1 {
             let why =
@@ -295,8 +296,8 @@ fn names_somebody(loaded: &Loaded) -> Result<(), Problem> {
 }
 
 /// Sources for exactly the extensions that the text names.
-fn has_its_sources(rules: &Rules, loaded: &Loaded) -> Result<(), Problem> {
-    let named = loaded.snapshot.extensions();
+pub(super) fn has_its_sources(rules: &Rules, policy: &Snapshot) -> Result<(), Problem> {
+    let named = policy.extensions();
     let missing = named.iter().find(|name| !rules.extensions.contains_key(*name));
     let unknown = rules.extensions.keys().find(|name| !named.contains(name));
     let (name, why) = match (missing, unknown) {

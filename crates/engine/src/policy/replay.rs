@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use hotcell_policy::{Facts, Snapshot, Verdict, Wanted, judge};
+use hotcell_extension::Extension;
+use hotcell_policy::{Facts, Snapshot, Verdict, Wanted};
 use hotcell_record::{Event, Filter, Kind, Record};
 use hotcell_request::{Arguments, Call, Request, Value, VersionReq};
 use hotcell_review as review;
@@ -14,6 +15,7 @@ use crate::engine::Engine;
 use crate::replay::has_placeholder;
 use crate::reply::Problem;
 use crate::rulebook::{Look, newest};
+use crate::weigh::judge_asking;
 
 /// So many of the last decisions are asked again.
 pub const DECISIONS_MOST: usize = 100;
@@ -72,13 +74,18 @@ impl Engine {
         &self,
         caller: &Caller,
         new: &Snapshot,
+        extension: Option<&Extension>,
     ) -> Result<Compared, Problem> {
         let record = self.recording()?;
         let old = match newest(record)? {
             None => Some(Snapshot::built_in()),
-            // One that cannot be read any more decided what was recorded.
-            Some(version) => self.compiled(&version.rules).ok().map(|loaded| loaded.snapshot),
+            // One that cannot be read any more, or has extensions, decided what was recorded.
+            Some(version) => {
+                let old = self.compiled(&version.rules).ok().map(|loaded| loaded.snapshot);
+                old.filter(|old| old.extensions().is_empty())
+            }
         };
+        let new = (new, extension);
         let mut compared = Compared::default();
         for event in decisions(record, caller)? {
             match self.compared(record, &event, old.as_ref(), new) {
@@ -97,12 +104,12 @@ impl Engine {
         record: &Record,
         event: &Event,
         old: Option<&Snapshot>,
-        new: &Snapshot,
+        new: (&Snapshot, Option<&Extension>),
     ) -> Result<Option<Changed>, String> {
         let call = self.rebuilt(record, event)?;
-        let (is, reason) = decided(new, &call, event)?;
+        let (is, reason) = decided(new, &call, event);
         let was = match old {
-            Some(old) => decided(old, &call, event)?.0,
+            Some(old) => decided((old, None), &call, event).0,
             None => event.decision.ok_or("no decision was recorded")?,
         };
         if was == is {
@@ -209,21 +216,20 @@ fn arguments_of(record: &Record, event: &Event) -> Result<Value, String> {
 
 /// What rules say of a call as it was made, without a token or an approval.
 fn decided(
-    policy: &Snapshot,
+    (policy, extension): (&Snapshot, Option<&Extension>),
     call: &Call,
     event: &Event,
-) -> Result<(Decision, String), &'static str> {
-    let facts = Facts {
+) -> (Decision, String) {
+    let mut facts = Facts {
         now: event.time,
         mode: event.mode.clone(),
         state: event.state.clone(),
         tags: policy.tags_of(&call.caller().subject).to_vec(),
         ..Facts::default()
     };
-    match judge(policy, call, &facts) {
-        Verdict::Allow(permit) => Ok((Decision::Allow, permit.account().reason())),
-        Verdict::Review(account) => Ok((Decision::Review, account.reason())),
-        Verdict::Deny(account) => Ok((Decision::Deny, account.reason())),
-        Verdict::Ask(_) => Err("an extension has to be asked"),
+    match judge_asking(policy, extension, call, &mut facts) {
+        Verdict::Allow(permit) => (Decision::Allow, permit.account().reason()),
+        Verdict::Review(account) => (Decision::Review, account.reason()),
+        Verdict::Deny(account) | Verdict::Ask(account) => (Decision::Deny, account.reason()),
     }
 }

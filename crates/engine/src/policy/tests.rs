@@ -663,6 +663,63 @@ fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
     assert_eq!(extended.add(2).status, Status::Success);
 }
 
+/// What is only asked asks them, too: otherwise it would say deny of everything.
+#[test]
+fn extensions_are_asked_by_explain_test_and_compare() {
+    let extended = Extended::new();
+    extended.install(BY_SIZE).unwrap();
+    for a in [1, 2] {
+        assert_eq!(extended.add(a).status, Status::Success);
+    }
+    let explained = |a: i64| {
+        let args = Arguments::Value(json!({"a": a, "b": 2}));
+        let request = Box::new(Request::new("add".parse().unwrap(), args));
+        let ask = PolicyAsk::Explain { request, suppose: Suppose::default() };
+        match extended.home.ask(ask).unwrap() {
+            PolicyAnswer::Explained(explained, _) => explained.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(explained(1).starts_with("add: allow: small\n  more.ts (allow): speaks\n"));
+    assert!(explained(50).starts_with("add: deny: no rule allows it\n"), "{}", explained(50));
+    assert!(explained(5000).contains("too much"), "{}", explained(5000));
+    let with = |source: &str| {
+        let mut rules = rules(&[&extended.alice], "rules: []\nextensions: [more.ts]\n");
+        rules.extensions.insert("more.ts".into(), source.into());
+        rules
+    };
+    let tests = "tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [more.ts] }\n  \
+                 - { call: add, args: { a: 500, b: 2 }, expect: review }\n";
+    let tests = expectations(tests.as_bytes()).unwrap();
+    let PolicyAnswer::Tested(tested) =
+        extended.home.ask(PolicyAsk::Test { rules: with(BY_SIZE), tests }).unwrap()
+    else {
+        panic!()
+    };
+    assert!(tested.iter().all(|one| one.wrong.is_none()), "{tested:?}");
+    // Such calls are written within half a second.
+    let begun = Instant::now();
+    while extended.home.events(Kind::Called).len() < 2 && begun.elapsed() < Duration::from_secs(10)
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stricter = BY_SIZE.replace("call.args.a > 1000", "call.args.a > 1");
+    let PolicyAnswer::Compared(compared) =
+        extended.home.ask(PolicyAsk::Compare(with(&stricter))).unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (compared.asked, compared.changed.len(), compared.breaking()),
+        (2, 1, 1),
+        "{compared:?}"
+    );
+    // Source that cannot be loaded, and source that is missing.
+    assert!(extended.home.ask(PolicyAsk::Check(with("export default ("))).is_err());
+    let missing = rules(&[&extended.alice], "rules: []\nextensions: [more.ts]\n");
+    assert!(extended.home.ask(PolicyAsk::Test { rules: missing, tests: Vec::new() }).is_err());
+}
+
 #[test]
 fn an_extension_that_cannot_be_used_is_not_installed_and_the_old_policy_stays() {
     let extended = Extended::new();

@@ -432,3 +432,49 @@ rules:
         assert_eq!(verdict_of(text, &call, &facts()), expected, "{path} {host}");
     }
 }
+
+/// POL-16: a pattern of a directory is about what lies in it, as in gitignore. An allow alone is not: it would
+/// be wider than it reads.
+#[test]
+fn what_is_denied_is_denied_with_everything_below_it() {
+    let text = "
+rules:
+  - { name: may, match: { path: ['**'] }, action: allow, except: [{ path: ['.env*'] }], reason: may }
+  - { name: not, match: { path: [secrets, 'keys/*'] }, action: deny, except: [{ path: [secrets/public] }], reason: not }
+  - { name: ask, match: { path: [/build] }, action: require_review, reason: ask }";
+    for (path, expected) in [
+        ("a", "allow [may] may"),
+        (".env", "deny [] no rule allows it"),
+        (".env.d/local", "deny [] no rule allows it"),
+        ("secrets", "deny [may not] not"),
+        ("a/secrets/b/c", "deny [may not] not"),
+        ("secrets/public/a", "allow [may] may"),
+        ("keys/a", "deny [may not] not"),
+        ("keys/a/b", "deny [may not] not"),
+        ("build/x/y", "review [ask may] ask"),
+        ("a/build/x", "allow [may] may"),
+    ] {
+        let call = call("fs.write", json!({ "path": path }));
+        assert_eq!(verdict_of(text, &call, &facts()), expected, "{path}");
+    }
+    let one =
+        "rules: [{ name: may, match: { path: [src, 'docs/*'] }, action: allow, reason: may }]";
+    for (path, expected) in [
+        ("src", "allow [may] may"),
+        ("src/a", "deny [] no rule allows it"),
+        ("docs/a", "allow [may] may"),
+        ("docs/a/b", "deny [] no rule allows it"),
+    ] {
+        let call = call("fs.write", json!({ "path": path }));
+        assert_eq!(verdict_of(one, &call, &facts()), expected, "{path}");
+    }
+    // Case 26, of a rule that refuses.
+    let never = "
+rules:
+  - { name: may, match: {}, action: allow, reason: may }
+  - { name: not, match: { path: [src] }, action: deny, except: [{ path: [src] }] }";
+    for path in ["src", "src/a/b"] {
+        let call = call("fs.write", json!({ "path": path }));
+        assert_eq!(verdict_of(never, &call, &facts()), "allow [may] may", "{path}");
+    }
+}

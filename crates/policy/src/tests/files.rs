@@ -217,6 +217,11 @@ fn a_digest_is_of_what_is_said_and_not_of_how() {
     assert_eq!(one.digest(), same.digest());
     assert_ne!(one.digest(), other.digest());
     assert!(one.name().starts_with("policy ") && one.name() == same.name());
+    // Numbers to YAML, and different names.
+    let [one, other] = ["1e2", "100.0"].map(|path| {
+        policy(&format!("rules: [{{ name: a, match: {{ path: {path} }}, action: deny }}]")).digest()
+    });
+    assert_ne!(one, other);
 }
 
 /// POL-01 and POL-12: what is empty allows nothing, and what has no value denies and says which rule.

@@ -134,11 +134,10 @@ impl<'a, 's: 'a> Run<'a, 's> {
             }
             Kind::Size(of) => self.size(of)?,
             Kind::Find(find, both) => self.find(*find, both)?,
-            Kind::Matches(of, regex) => {
+            Kind::Matches(of, pattern) => {
                 let text = self.text(of)?;
-                // A pattern looks closer than a comparison.
-                self.spend(text.len() / 16)?;
-                Val::Bool(regex.is_match(text))
+                self.spend(pattern.cost(text))?;
+                Val::Bool(pattern.is_match(text))
             }
             Kind::Loop(kind, both) => Val::Bool(self.looped(*kind, both)?),
         })

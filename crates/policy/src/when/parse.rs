@@ -1,10 +1,8 @@
 //! From words to an expression.
 
-use regex::RegexBuilder;
-
-use super::expr::{Expr, Find, Kind, Loop, Op, Var};
+use super::expr::{Expr, Find, Kind, Loop, Op, Pattern, Var};
 use super::lex::{Token, tokens};
-use super::{Bad, DEPTH_MOST, LOOPS_MOST, NODES_MOST, PATTERN_MOST};
+use super::{Bad, DEPTH_MOST, LOOPS_MOST, NODES_MOST};
 use crate::fault::{instead, shown};
 
 pub(crate) fn parse(text: &str) -> Result<Expr, Bad> {
@@ -274,16 +272,12 @@ impl Parser<'_> {
         };
         self.next += 1;
         self.expect(")")?;
-        let regex = RegexBuilder::new(&pattern)
-            .size_limit(PATTERN_MOST)
-            .dfa_size_limit(PATTERN_MOST)
-            .build();
-        let regex = regex.map_err(|error| {
+        let pattern = Pattern::compile(&pattern).map_err(|error| {
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
             Bad::new(place, format!("the pattern cannot be used: {}", shown(why)), "correct it")
         })?;
-        self.expr(at, Kind::Matches(of, Box::new(regex)))
+        self.expr(at, Kind::Matches(of, Box::new(pattern)))
     }
 
     fn looped(&mut self, of: Expr, at: usize, kind: Loop) -> Result<Expr, Bad> {

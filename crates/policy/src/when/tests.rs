@@ -283,3 +283,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pattern_costs_what_it_may_take() {
+    let text: String = (0..20_001_u64).map(|i| if i * i % 7 < 3 { 'a' } else { 'b' }).collect();
+    let steps = "it takes more than 20000 steps";
+    for (pattern, length, expected) in [
+        ("^[ab]+c$", 20_000, "false"),
+        ("[ab]*a[ab]{300}c", 20_000, "false"),
+        // Thousands of places in the pattern, each of which every letter could be at.
+        ("[ab]*a[ab]{2000}c", 1000, "false"),
+        ("[ab]*a[ab]{2000}c", 20_001, steps),
+    ] {
+        let when = format!("args.text.matches('{pattern}')");
+        let said = eval(&when, &json!({ "text": text.get(..length) }));
+        assert_eq!(said, expected, "{pattern} {length}");
+    }
+}
