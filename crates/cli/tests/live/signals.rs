@@ -119,7 +119,7 @@ fn killing_hotcell_leaves_nothing() {
 }
 
 #[test]
-fn killing_the_launcher_is_an_error_and_leaves_nothing() {
+fn cr_14_killing_the_launcher_is_an_error_and_leaves_nothing() {
     let Some(world) = World::alone().map(World::on_its_own) else { return };
     for generation in [0, 1] {
         let apart = Apart::new();
