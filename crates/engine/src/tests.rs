@@ -546,7 +546,8 @@ fn a_call_of_another_tenant_is_not_there() {
 }
 
 #[test]
-fn pol_15_tool_22_who_asks_for_more_than_the_ceiling_is_refused_and_what_nobody_asked_for_is_lowered() {
+fn pol_15_tool_22_who_asks_for_more_than_the_ceiling_is_refused_and_what_nobody_asked_for_is_lowered()
+ {
     let world = World::set_up(|options| {
         options.ceiling.memory = Some("200MiB".parse().unwrap());
         options.ceiling.timeout = Some("20s".parse().unwrap());
