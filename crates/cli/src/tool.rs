@@ -158,7 +158,7 @@ pub(crate) fn tell(reply: &Called, json: bool) -> u8 {
         print::to_people(&Problem::from(problem.clone()).text(print::colour()));
     }
     match &reply.value {
-        Some(value) => print::data_and(&print::harmless_json(&format!("{value:#}\n")), code),
+        Some(value) => print::data_and(&print::harmless_json(format!("{value:#}\n")), code),
         None => code,
     }
 }

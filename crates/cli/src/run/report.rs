@@ -126,7 +126,7 @@ pub(crate) fn problem_document(problem: &Problem) -> String {
 /// One line, so that many documents make a stream.
 fn line(document: &impl Serialize) -> String {
     match serde_json::to_string(document) {
-        Ok(json) => harmless_json(&json) + "\n",
+        Ok(json) => harmless_json(json) + "\n",
         // Not reachable with these types; still a document if it were.
         Err(_) => "{\"version\":1,\"status\":\"error\"}\n".into(),
     }
