@@ -136,9 +136,9 @@ fn clk_07_neither_zone_nor_locale_changes_what_is_recorded_or_told() {
     }
     assert_eq!(said(&world.run(&["audit", "verify"])).0, 0);
     // In the order of the events, and in Universal Time.
-    let now = Command::new("date").args(["-u", "+%Y-%m-%dT%H"]).output().unwrap();
+    let now = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().unwrap();
     let now = String::from_utf8(now.stdout).unwrap();
-    assert!(expected.0.contains(&now.trim()[..10]), "{} {now}", expected.0);
+    assert!(expected.0.contains(now.trim()), "{} {now}", expected.0);
 }
 
 #[test]
