@@ -205,7 +205,7 @@ fn at_each(before: Before, fault: Fault<'_>, check: impl Fn(&Met, &str)) {
             assert!(met.said().contains("closed") && !met.said().contains("error"), "{what}");
             return;
         }
-        at += setting("HOTCELL_FAULT_STEP", 3);
+        at += setting("HOTCELL_FAULT_STEP", 11);
     }
 }
 
@@ -458,7 +458,7 @@ fn cr_12_cr_13_what_was_acknowledged_survives_the_loss_of_power_at_any_moment() 
     assert!(status.success());
     let acts = read_log(&log);
     let mut dice = Dice(11);
-    let cuts = setting("HOTCELL_CUTS", 60);
+    let cuts = setting("HOTCELL_CUTS", 30);
     let mut at: Vec<usize> = (0..cuts).map(|_| dice.roll(acts.len())).collect();
     at.sort_unstable();
     let mut files: BTreeMap<PathBuf, Cached> = BTreeMap::new();

@@ -274,7 +274,7 @@ fn sql_05_checkpoints_of_every_kind_beside_eight_writers_lose_no_row() {
     const WRITERS: u64 = 8;
     let home = home();
     open(home.path()).close().unwrap();
-    let each = setting("HOTCELL_SOAK", 300).min(2000) as u64;
+    let each = setting("HOTCELL_SOAK", 100).min(2000) as u64;
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
