@@ -35,7 +35,7 @@ const LOAD: [&[&str]; 6] = [
 
 #[test]
 fn cr_16_killed_at_random_under_mixed_load_everything_is_in_order_each_time() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     world.code(&[], "sh", "true").is(0, "", "");
     let kills = std::env::var("HOTCELL_KILLS").map_or(24, |kills| kills.parse().unwrap());
     // The same numbers each time.
@@ -65,7 +65,7 @@ fn cr_16_killed_at_random_under_mixed_load_everything_is_in_order_each_time() {
 
 #[test]
 fn cr_17_without_memory_it_ends_and_what_it_leaves_is_in_order() {
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     world.code(&[], "sh", "true").is(0, "", "");
     let (mut worked, mut failed) = (0, 0);
     for mib in [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 2048] {
@@ -99,7 +99,7 @@ fn clock(dir: &Path) -> Option<PathBuf> {
 #[test]
 fn clk_02_a_clock_that_jumps_by_years_neither_ends_a_run_nor_lets_it_go_on() {
     const YEARS: i64 = 10 * 365 * 86_400;
-    let Some(world) = World::alone() else { return };
+    let Some(world) = World::alone().map(World::on_its_own) else { return };
     let Some(library) = clock(&world.at("")) else { return };
     let jumping = |steps: String, words: &[&str]| {
         let mut command = world.command(words);
