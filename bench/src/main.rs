@@ -3,6 +3,7 @@
 //! compared runs in turns in one run, so that the ratios hold even where the times do not. `README.md`
 //! says how to read the result.
 
+mod docker;
 mod host;
 mod layers;
 mod memory;
@@ -17,18 +18,20 @@ use std::process::ExitCode;
 
 use hotcell_sandbox::lang::Language;
 
+use docker::Docker;
 use host::Observed;
 use peers::{Failure, Peers, Program};
 use report::{Part, Report};
 
 const USAGE: &str =
-    "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--no-layers]
+    "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--docker] [--no-layers]
 
   --only PART  only `sandbox` or only `path`
   --quick      a tenth of the rounds: enough to see whether it works
   --markdown   print the tables as they stand in bench/README.md
   --write      put them there
   --check      exit with 1 when a goal is missed
+  --docker     start a docker daemon for as long as it is measured, and end it
   --no-layers  leave out the cost of each layer, which builds a second hotcell";
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -38,6 +41,7 @@ struct Options {
     markdown: bool,
     write: bool,
     check: bool,
+    docker: bool,
     no_layers: bool,
 }
 
@@ -56,6 +60,7 @@ impl Options {
                 "--markdown" => options.markdown = true,
                 "--write" => options.write = true,
                 "--check" => options.check = true,
+                "--docker" => options.docker = true,
                 "--no-layers" => options.no_layers = true,
                 other => return Err(format!("`{other}` is not an option\n\n{USAGE}")),
             }
@@ -203,9 +208,11 @@ fn rates(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Fai
 }
 
 fn docker(options: Options, peers: &Peers, report: &mut Report) -> Result<(), Failure> {
-    match peers.beside_docker() {
-        Ok(contestants) => {
+    let docker = if options.docker { Ok(Docker::started()?) } else { Docker::found() };
+    match docker {
+        Ok(docker) => {
             say("docker run");
+            let contestants = peers.beside_docker(&docker);
             report.docker(&rounds::interleave(&contestants, options.rounds(30), 1)?);
         }
         Err(why) => report.skip(&format!("`docker run`: {why}")),

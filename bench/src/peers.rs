@@ -12,6 +12,7 @@ use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Job, Sandbox, Settings, Sink, Stdin};
 use hotcell_types::{Level, Status, Template};
 
+use crate::docker::Docker;
 use crate::path;
 use crate::rounds::Contestant;
 use crate::scratch::Scratch;
@@ -212,31 +213,18 @@ impl Peers {
         all
     }
 
-    /// `docker run` of an image that is already there, beside hotcell and bubblewrap.
-    pub(crate) fn beside_docker(&self) -> Result<Vec<Contestant<'_>>, String> {
-        let image = std::env::var("HOTCELL_BENCH_IMAGE").unwrap_or_else(|_| "busybox".into());
-        let ask = |words: &[&str]| Command::new("docker").args(words).output();
-        match ask(&["version", "--format", "{{.Server.Version}}"]) {
-            Ok(answer) if answer.status.success() => {}
-            Ok(_) => return Err("no docker daemon answers".into()),
-            Err(_) => return Err("docker is not installed".into()),
-        }
-        if !ask(&["image", "inspect", &image]).is_ok_and(|answer| answer.status.success()) {
-            return Err(format!(
-                "there is no image `{image}` (name one that has `true` in HOTCELL_BENCH_IMAGE)"
-            ));
-        }
+    /// `docker run` beside hotcell and bubblewrap.
+    pub(crate) fn beside_docker<'a>(&'a self, docker: &'a Docker) -> Vec<Contestant<'a>> {
         let program: &'static Program = Box::leak(Box::new(Program::nothing()));
         let mut all = self.others(program);
         all.push(contestant(HOTCELL, || {
             resident(&self.sandbox, program, &Template::DEFAULT).map(Some)
         }));
         all.push(contestant(DOCKER, move || {
-            let mut command = Command::new("docker");
-            command.args(["run", "--rm", "--network", "none", &image, "true"]);
-            finish(command, None)
+            let words = ["run", "--rm", "--network", "none", &docker.image, "/bin/true"];
+            finish(docker.command(&words), None)
         }));
-        Ok(all)
+        all
     }
 }
 

@@ -415,7 +415,7 @@ fn fs_16_changing_the_mounts() {
     for (name, answer) in answers.iter() {
         assert_eq!(answer, if name == "same" { "True" } else { "EPERM" }, "{name}");
     }
-    let named: Vec<_> = outcome.blocked_syscalls.iter().filter_map(|b| b.name).collect();
+    let named: Vec<_> = outcome.blocked_syscalls.iter().filter_map(|b| b.name.as_deref()).collect();
     assert!(named.contains(&"mount") && named.contains(&"fsopen"), "{named:?}");
 }
 

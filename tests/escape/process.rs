@@ -359,7 +359,7 @@ for name, flag in flags.items():
 fn pn_08_nested_namespaces() {
     let outcome = Attack::python(NAMESPACES).run();
     Answers::of(&outcome).all("EPERM");
-    let named: Vec<_> = outcome.blocked_syscalls.iter().filter_map(|b| b.name).collect();
+    let named: Vec<_> = outcome.blocked_syscalls.iter().filter_map(|b| b.name.as_deref()).collect();
     assert_eq!(named, ["unshare", "clone"], "{outcome:?}");
     // The filter alone: without it every namespace can be had, and with it root's powers over them.
     let control = Attack::python(NAMESPACES).without_seccomp().answers();
@@ -554,7 +554,7 @@ fn pn_14_terminal_injection() {
     }
     answers.is("session", "True");
     assert_eq!(outcome.blocked_syscalls.len(), 1, "{:?}", outcome.blocked_syscalls);
-    assert_eq!(outcome.blocked_syscalls[0].name, Some("ioctl"));
+    assert_eq!(outcome.blocked_syscalls[0].name.as_deref(), Some("ioctl"));
 }
 
 #[test]

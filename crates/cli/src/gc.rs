@@ -48,7 +48,8 @@ impl FromStr for Age {
             let hours = hours.ok_or("it is not a number of days: write 30d")?;
             return Ok(Age(Duration::from_secs(u64::from(hours) * 3600)));
         }
-        text.parse::<Span>().map(|span| Age(span.duration())).map_err(|error| error.to_string())
+        let form = || format!("`{text}` is not an age: write a whole number with d, h, m or s");
+        text.parse::<Span>().map(|span| Age(span.duration())).map_err(|_| form())
     }
 }
 

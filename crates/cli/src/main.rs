@@ -216,8 +216,16 @@ fn usage_problem(error: &clap::Error) -> Problem {
                 None => problem.why(cause).fix(help),
             }
         }
+        ((Some(number), None), _) if is_negative(&number) => {
+            Problem::invalid(format!("`{number}` is below zero")).fix("give a number above zero")
+        }
         _ => Problem::invalid(headline(error)).fix(tip(error).unwrap_or_else(|| help.into())),
     }
+}
+
+/// A value that looks like an option, and that no option takes.
+fn is_negative(option: &str) -> bool {
+    option.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// What clap says went wrong, without its prefix, tips and usage.

@@ -21,7 +21,7 @@ pub(crate) fn data_and(text: &str, code: u8) -> u8 {
 
 /// A document, on one line.
 pub(crate) fn document(document: &impl serde::Serialize) -> String {
-    serde_json::to_string(document).unwrap_or_default() + "\n"
+    harmless_json(serde_json::to_string(document).unwrap_or_default()) + "\n"
 }
 
 /// The exit number for having written, or not.
@@ -53,6 +53,25 @@ pub(crate) fn harmless(text: &str) -> String {
     for c in text.chars() {
         if c.is_control() || reorders(c) {
             shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// JSON that says the same, and in which nothing moves the cursor or turns the text around: a terminal obeys
+/// more characters than JSON has to escape, and all of them stand within strings.
+pub(crate) fn harmless_json(json: String) -> String {
+    // As nearly always: what JSON itself escapes is escaped already.
+    if json.bytes().all(|byte| byte < 0x7f) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && (c.is_control() || reorders(c)) {
+            // None of them takes more than four digits.
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             shown.push(c);
         }

@@ -63,7 +63,7 @@ pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
         Command::Ls { json } => (list(None, json), json),
         Command::Search { words, json } => (list(Some(words.join(" ")), json), json),
-        Command::Show { name } => (show(&name), true),
+        Command::Show { name } => (show(&name), false),
         Command::Call(args) => {
             let json = args.json;
             (call(args), json)
@@ -158,7 +158,7 @@ pub(crate) fn tell(reply: &Called, json: bool) -> u8 {
         print::to_people(&Problem::from(problem.clone()).text(print::colour()));
     }
     match &reply.value {
-        Some(value) => print::data_and(&format!("{value:#}\n"), code),
+        Some(value) => print::data_and(&print::harmless_json(format!("{value:#}\n")), code),
         None => code,
     }
 }

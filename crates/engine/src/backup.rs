@@ -61,7 +61,8 @@ impl Engine {
                 io::ErrorKind::AlreadyExists => ProblemKind::Invalid,
                 _ => ProblemKind::Error,
             };
-            Problem::new(what, cause(&error), "give a file that is not there yet").of(kind)
+            let fix = "give a file that is not there yet, in a directory that you can write to";
+            Problem::new(what, cause(&error), fix).of(kind)
         })?;
         let copied = note(record, caller, "backup", "a copy of the home was made")
             .and_then(|()| self.copy(record, file));

@@ -86,7 +86,8 @@ impl Copied {
         spool: &mut Spool,
     ) -> Result<Changeset, Problem> {
         let unknown = |why: String| {
-            let fix = "ask again, with less to copy or more time";
+            let fix =
+                "see that hotcell's home has room, or ask again with less to copy or more time";
             Problem::new("what the run changed cannot be told", why, fix)
         };
         let left = left.try_clone_to_owned().map_err(|error| unknown(error.to_string()))?;

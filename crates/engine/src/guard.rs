@@ -6,3 +6,4 @@ pub(crate) mod claims;
 pub(crate) mod crowd;
 mod keys;
 pub(crate) mod rate;
+pub(crate) mod size;

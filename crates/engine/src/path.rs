@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::guard::claims::WHOLE;
 use crate::guard::crowd::Place;
 use crate::guard::rate::Rate;
+use crate::guard::size;
 use crate::hands::{Reins, here};
 use crate::live::Live;
 use crate::once::{Ending, Once, goes_on, not_claimed};
@@ -535,13 +536,17 @@ impl Engine {
     }
 }
 
-/// A result that the tool's own schema forbids does not leave.
-fn checked(call: &Call, done: Done) -> Done {
-    let Some(value) = &done.value else { return done };
-    match call.tool().output().validate(value) {
-        Ok(()) => done,
-        Err(faults) => {
-            let why = faults.first().map(ToString::to_string).unwrap_or_default();
+/// A result that is too large, or that the tool's own schema forbids, does not leave.
+fn checked(call: &Call, mut done: Done) -> Done {
+    let Some(value) = done.value.take() else { return done };
+    let valid = size::fits(value).and_then(|value| {
+        let faults = call.tool().output().validate(&value).err();
+        let why = faults.as_ref().and_then(|faults| faults.first()).map(ToString::to_string);
+        if faults.is_none() { Ok(value) } else { Err(why.unwrap_or_default()) }
+    });
+    match valid {
+        Ok(value) => Done { value: Some(value), ..done },
+        Err(why) => {
             let what = format!("`{}` gave back what it must not", call.name());
             let problem = Problem::new(what, why, "report it to the tool's author");
             Done {

@@ -520,7 +520,7 @@ mod own {
     }
 
     #[test]
-    fn a_broken_tool_costs_one_call() {
+    fn tool_09_a_broken_tool_costs_one_call() {
         let world = World::new();
         let mut described = BrokenTool.tool().unwrap();
         described.output = json!({"type": "number"});
@@ -531,6 +531,34 @@ mod own {
         assert_eq!(reply.status, Status::Error, "{reply:?}");
         assert!(!reply.problems[0].why.contains("as it was asked"), "{reply:?}");
         assert_eq!(world.call("add", json!({"a": 1, "b": 2})).status, Status::Success);
+    }
+
+    /// More than anybody can use: very long, or very deep.
+    #[tool(name = "own.flood", version = "1.0.0", effects(pure))]
+    fn flood(input: Flood) -> Result<Value, ToolError> {
+        Ok(match input.deep {
+            true => (0..500).fold(json!(1), |inner, _| Value::Array(vec![inner])),
+            false => json!("x".repeat(64 << 20)),
+        })
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Flood {
+        deep: bool,
+    }
+
+    #[test]
+    fn tool_09_tool_15_a_flood_from_a_tool_is_bounded_and_costs_one_call() {
+        let world = World::new();
+        world.engine.add(FloodTool.tool().unwrap(), FloodTool).unwrap();
+        for deep in [false, true] {
+            let reply = world.call("own.flood", json!({ "deep": deep }));
+            assert_eq!((reply.status, reply.value), (Status::Invalid, None));
+            assert_eq!(world.call("add", json!({"a": 1, "b": 2})).status, Status::Success);
+        }
+        world.engine.record().unwrap().checkpoint().unwrap();
+        let database = world.dir.path().join("home/hotcell.db-wal");
+        assert!(database.metadata().unwrap().len() < 4 << 20, "what is kept of it is bounded");
     }
 }
 
@@ -583,7 +611,8 @@ fn a_call_of_another_tenant_is_not_there() {
 }
 
 #[test]
-fn pol_15_who_asks_for_more_than_the_ceiling_is_refused_and_what_nobody_asked_for_is_lowered() {
+fn pol_15_tool_22_who_asks_for_more_than_the_ceiling_is_refused_and_what_nobody_asked_for_is_lowered()
+ {
     let world = World::set_up(|options| {
         options.ceiling.memory = Some("200MiB".parse().unwrap());
         options.ceiling.timeout = Some("20s".parse().unwrap());

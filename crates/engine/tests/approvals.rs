@@ -582,7 +582,7 @@ fn process_that_gets_killed() {
 }
 
 #[test]
-fn whoever_is_killed_while_carrying_it_out_leaves_one_effect_and_one_result() {
+fn cr_07_whoever_is_killed_while_carrying_it_out_leaves_one_effect_and_one_result() {
     for (number, stage) in Stage::ALL.into_iter().enumerate() {
         let world = World::new();
         let item = world.asked("looked/a", "one");

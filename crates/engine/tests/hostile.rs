@@ -403,3 +403,119 @@ fn what_is_called_a_secret_is_not_in_the_record() {
         assert!(!found, "{}", entry.path().display());
     }
 }
+
+/// What a call leaves in the record, besides artifacts: exactly one beginning and one end, or a refusal.
+#[test]
+fn aud_08_every_way_a_call_can_go_is_in_the_record_once() {
+    let world = World::new();
+    fs::write(world.tree().join("old"), "old").unwrap();
+    let ended = &[Kind::Intent, Kind::Outcome][..];
+    let code = |code: &str| json!({"language": "shell", "code": code});
+    let write = |path: &str| json!({"path": path, "text": "x"});
+    let cases: &[(&str, Value, Status, &[Kind])] = &[
+        ("add", json!({"a": 1, "b": 2}), Status::Success, &[Kind::Called]),
+        ("fs.read", json!({"path": "old"}), Status::Success, &[Kind::Called]),
+        ("fs.read", json!({"path": "none"}), Status::Failure, &[Kind::Called]),
+        ("fs.write", write("new"), Status::Success, ended),
+        ("fs.write", write(".git/hooks/x"), Status::Blocked, &[Kind::Denied]),
+        ("fs.write", write("old/x"), Status::Failure, ended),
+        ("code_execute", code("true"), Status::Success, ended),
+        ("code_execute", code("exit 3"), Status::Failure, ended),
+        ("code_execute", code("kill -9 $$"), Status::Killed, ended),
+        ("code_execute", code("sleep 60"), Status::Timeout, ended),
+        ("shell.run", json!({"command": "echo x > made"}), Status::Success, ended),
+        // Refused after it ran: the change is a call of its own, within this one.
+        ("shell.run", json!({"command": "echo x > .envrc"}), Status::Blocked, ended),
+        ("web.search", json!({"query": "x"}), Status::Blocked, &[Kind::Denied]),
+        ("run", json!({"command": ["no-such-program"]}), Status::Invalid, &[Kind::Called]),
+        // What is not a call leaves nothing, and does nothing.
+        ("fs.write", json!({"path": "../x", "text": "x"}), Status::Invalid, &[]),
+        ("fs.write", json!({"path": "x", "text": "x", "force": true}), Status::Invalid, &[]),
+        ("no.such.tool", json!({}), Status::Invalid, &[]),
+    ];
+    for (tool, arguments, status, kinds) in cases {
+        let mut request = request(tool, arguments.clone());
+        request.timeout = Some("3s".parse().unwrap());
+        let reply = world.ask("local", Ask::Call(Box::new(request)));
+        assert_eq!(reply.status, *status, "{tool} {arguments}: {reply:?}");
+        world.engine.record().unwrap().checkpoint().unwrap();
+        let events = world.events();
+        let of_call = || events.iter().filter(|event| event.call == Some(reply.id));
+        let left: Vec<Kind> =
+            of_call().map(|event| event.kind).filter(|kind| *kind != Kind::ArtifactAdded).collect();
+        assert_eq!(left, *kinds, "{tool} {arguments}");
+        let end = of_call().filter_map(|event| event.status).next_back();
+        assert_eq!(end, kinds.last().map(|_| *status), "{tool} {arguments}");
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(world.tree()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["made", "new", "old"], "what has an effect is what succeeded");
+    // What is asked of the record itself changes nothing in it.
+    let before = world.events().len();
+    for ask in [Ask::Verify, Ask::Tools(None), Ask::Runs(Filter::of(Name::LOCAL))] {
+        world.engine.ask(&caller("local"), ask);
+    }
+    assert_eq!(world.events().len(), before);
+}
+
+const DISK: &str = "HOTCELL_TEST_DISK";
+
+/// Not a test: `tree` and `home/run` of this directory are small disks.
+#[test]
+#[ignore = "started by dsk_04"]
+fn process_with_small_disks() {
+    let Some(dir) = std::env::var_os(DISK).map(PathBuf::from) else { return };
+    let engine = Engine::open(options(&dir)).unwrap();
+    let tree = dir.join("tree");
+    let shell = |command: &str| {
+        let request = request("shell.run", json!({ "command": command }));
+        match engine.ask(&caller("local"), Ask::Call(Box::new(request))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(&tree).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(shell("echo small > a").status, Status::Success);
+    // More than the workspace has room for; and more than there is room for on the way to it.
+    for size in ["3000000", "12000000"] {
+        let reply =
+            shell(&format!("echo changed > a; head -c {size} /dev/zero | tr '\\0' x > big"));
+        assert_eq!(reply.status, Status::Error, "{reply:?}");
+        let why = &reply.problems[0].why;
+        assert!(why.contains("No space left") || why.contains("no storage space"), "{reply:?}");
+        assert_eq!(names(), ["a"], "nothing of it stays");
+        assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "small\n");
+        // What runs beside it, or next, is not touched.
+        assert_eq!(shell("true").status, Status::Success);
+    }
+    engine.close().unwrap();
+}
+
+#[test]
+fn dsk_04_a_full_workspace_is_an_error_and_as_it_was() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED dsk_04: only root can mount a small disk");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = "mkdir -p \"$0/tree\" \"$0/home/run\" && chmod 700 \"$0/home\" \
+        && mount -t tmpfs -o size=2m tmpfs \"$0/tree\" \
+        && mount -t tmpfs -o size=8m,mode=700 tmpfs \"$0/home/run\" && exec \"$@\"";
+    let said = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(dir.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "process_with_small_disks", "--ignored", "--nocapture"])
+        .env(DISK, dir.path())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(said.status.success(), "{}{}", text(&said.stdout), text(&said.stderr));
+    assert!(text(&said.stdout).contains("1 passed"), "{}", text(&said.stdout));
+}

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use hotcell_engine::{Answer, Ask, Engine, Options, Stage, Watch};
 use hotcell_record::{Event, Filter, Kind};
+use hotcell_request::Request;
 use hotcell_types::{Caller, Door, Name, Status};
 use serde_json::json;
 
@@ -25,6 +26,12 @@ const STAGE: &str = "HOTCELL_TEST_STAGE";
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Library)
+}
+
+fn keyed(number: usize, file: &str) -> Request {
+    let mut write = request("fs.write", json!({"path": file, "text": "made"}));
+    write.key = Some(format!("write-{number}").parse().unwrap());
+    write
 }
 
 /// Not a test: the process that is killed. It makes calls, says which were answered, and kills itself
@@ -48,7 +55,7 @@ fn process_that_gets_killed() {
     for (number, is_fatal) in [(0, false), (1, true)] {
         is_last.store(is_fatal, std::sync::atomic::Ordering::SeqCst);
         let file = format!("made-{number}");
-        let write = request("fs.write", json!({"path": file, "text": "made"}));
+        let write = keyed(number, &file);
         let Answer::Called(reply) = engine.ask(&caller(), Ask::Call(Box::new(write))) else {
             panic!()
         };
@@ -163,4 +170,68 @@ fn a_process_that_ends_without_a_word_has_recorded_what_it_answered() {
     assert_eq!(after.answered.len(), 2);
     let ends = after.events.iter().filter(|event| event.kind == Kind::Outcome);
     assert_eq!(ends.filter(|event| event.status == Some(Status::Success)).count(), 2);
+}
+
+#[test]
+fn cr_07_who_asks_again_with_the_same_key_after_a_crash_has_one_effect() {
+    for (number, stage) in Stage::ALL.into_iter().enumerate() {
+        let after = after(number);
+        let tree = after.dir.path().join("tree");
+        let engine = Engine::open(options(after.dir.path())).unwrap();
+        let again = |write: Request| match engine.ask(&caller(), Ask::Call(Box::new(write))) {
+            Answer::Called(reply) => *reply,
+            other => panic!("{other:?}"),
+        };
+        // Somebody takes away what the calls made, so that a second effect shows.
+        for number in 0..2 {
+            fs::remove_file(tree.join(format!("made-{number}"))).ok();
+        }
+        let first = again(keyed(0, "made-0"));
+        assert_eq!(first.status, Status::Success, "{stage:?} {first:?}");
+        assert!(after.answered.contains_key(&first.id.to_string()), "{stage:?}: the same call");
+        assert!(first.value.is_some() && !tree.join("made-0").exists(), "{stage:?}");
+        let second = again(keyed(1, "made-1"));
+        let (status, has_effect) = match stage {
+            Stage::Recorded => (Status::Success, false),
+            _ if stage >= Stage::Intended => (Status::Unknown, false),
+            // It was never begun.
+            _ => (Status::Success, true),
+        };
+        assert_eq!(second.status, status, "{stage:?} {second:?}");
+        assert_eq!(tree.join("made-1").exists(), has_effect, "{stage:?}");
+        let other = again(keyed(0, "other"));
+        assert_eq!(other.status, Status::Invalid, "{stage:?} {other:?}");
+        assert!(!tree.join("other").exists());
+        engine.close().unwrap();
+        verify_with_other_code(&after.dir.path().join("home"));
+    }
+}
+
+#[test]
+fn cr_07_of_many_at_once_with_the_same_key_one_has_an_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let engine = Engine::open(options(dir.path())).unwrap();
+    let write = || {
+        let mut write = request("shell.run", json!({"command": "echo x >> log; sleep 0.2"}));
+        write.key = Some("the-key".parse().unwrap());
+        let Answer::Called(reply) = engine.ask(&caller(), Ask::Call(Box::new(write))) else {
+            panic!()
+        };
+        reply
+    };
+    let replies: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(replies.iter().all(|reply| reply.status == Status::Success), "{replies:?}");
+    assert_eq!(fs::read_to_string(dir.path().join("tree/log")).unwrap(), "x\n");
+    assert_eq!(write().status, Status::Success);
+    // Somebody else's key is another.
+    let somebody = Caller::local("somebody".parse().unwrap(), Door::Library);
+    let mut add = request("shell.run", json!({"command": "echo x >> log; sleep 0.2"}));
+    add.key = Some("the-key".parse().unwrap());
+    let Answer::Called(reply) = engine.ask(&somebody, Ask::Call(Box::new(add))) else { panic!() };
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    assert_eq!(fs::read_to_string(dir.path().join("tree/log")).unwrap(), "x\nx\n");
 }

@@ -71,7 +71,7 @@ fn field(pid: i32, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn killed_in_the_middle_is_a_failure_and_one_restart() {
+fn cr_14_killed_in_the_middle_is_a_failure_and_one_restart() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let rules = load(HANGS);
     let pid = evaluator();
@@ -101,7 +101,7 @@ fn killed_while_nobody_asks_is_replaced_as_well() {
 }
 
 #[test]
-fn failures_in_a_row_make_no_storm_of_restarts() {
+fn cr_18_failures_in_a_row_make_no_storm_of_restarts() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let rules = load(HANGS);
     let begun = Instant::now();

@@ -266,7 +266,7 @@ fn says(bytes: &str) -> impl Fn(Job) -> Job + use<> {
 }
 
 #[test]
-fn what_does_not_keep_to_the_protocol_is_not_believed() {
+fn tool_23_what_does_not_keep_to_the_protocol_is_not_believed() {
     let loaded = r"\013\000\000\000\001\001\000\000\000\002\000\000\000r1";
     // Says allow, to a question that was not asked.
     let allow = r"\030\000\000\000\003\011\000\000\000\000\000\000\000\001\000\000\000\002\000\000\000r1\001\000\000\000\000";
@@ -312,7 +312,7 @@ fn memory_taken_piece_by_piece_has_an_end() {
 }
 
 #[test]
-fn a_process_that_hangs_is_ended_in_time_and_replaced() {
+fn tool_23_a_process_that_hangs_is_ended_in_time_and_replaced() {
     // Few steps, and each takes long.
     let rules = load(&body(
         "const large = (1n << 500_000n) - 1n;

@@ -17,7 +17,8 @@ use crate::query::span;
 use crate::record::{Record, home_id};
 use crate::verify::last_checkpoint;
 
-/// Events that are read in one transaction.
+/// Events, and checkpoints, that are read in one transaction. None is open while they are written: whoever takes
+/// them may take their time, and until a transaction ends the write-ahead log only grows.
 const CHUNK: u64 = 1000;
 /// How long a lock is waited for.
 const BUSY: Duration = Duration::from_secs(5);
@@ -109,17 +110,34 @@ fn export_connection(connection: &Connection, out: &mut dyn Write) -> Result<Exp
             break;
         }
     }
-    let lines = "SELECT line FROM checkpoint WHERE number <= ?1 ORDER BY number";
-    let mut lines = connection.prepare(lines)?;
-    let mut rows = lines.query([signed])?;
-    let mut checkpoints = 0;
-    while let Some(row) = rows.next()? {
-        write(out, &Line::Checkpoint { line: &row.get::<_, String>(0)? })?;
-        checkpoints += 1;
+    let (mut checkpoints, mut last) = (0, i64::MIN);
+    loop {
+        let page = checkpoints_after(connection, last, signed)?;
+        for (number, line) in &page {
+            write(out, &Line::Checkpoint { line })?;
+            last = *number;
+            checkpoints += 1;
+        }
+        if (page.len() as u64) < CHUNK {
+            break;
+        }
     }
     write(out, &Line::End { events, checkpoints, head })?;
     out.flush()?;
     Ok(Exported { events, checkpoints })
+}
+
+fn checkpoints_after(
+    connection: &Connection,
+    number: i64,
+    signed: i64,
+) -> rusqlite::Result<Vec<(i64, String)>> {
+    let lines = "SELECT number, line FROM checkpoint WHERE number > ?1 AND number <= ?2
+        ORDER BY number LIMIT ?3";
+    let mut lines = connection.prepare_cached(lines)?;
+    let rows =
+        lines.query_map((number, signed, CHUNK as i64), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 fn write(out: &mut dyn Write, line: &Line<'_>) -> Result<(), ReadError> {

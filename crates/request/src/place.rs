@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_one_spelling_and_one_host() {
+    fn tool_07_tool_08_a_url_has_one_spelling_and_one_host() {
         for (text, expected, name) in [
             ("HTTP://Example.com", "http://example.com/", "example.com"),
             ("https://example.com:443/a?b=/../c", "https://example.com/a?b=/../c", "example.com"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_the_usual_ones() {
+    fn tool_07_methods_are_the_usual_ones() {
         assert_eq!(method("get").as_deref(), Ok("GET"));
         for bad in ["", "CONNECT", "TRACE", "GET ", "GET\r\nX: y", "ＧET"] {
             assert_eq!(method(bad), Err(BadPlace::Method), "{bad}");

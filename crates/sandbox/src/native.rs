@@ -530,7 +530,7 @@ fn check_pids(job: &Job) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Invalid {
-        what: format!("a limit of {} processes", job.limits.pids),
+        what: format!("a limit of {} processes is too low", job.limits.pids),
         why: "a run needs two: one is its own init".into(),
         fix: "give at least 2 with `--pids`".into(),
     })

@@ -15,8 +15,8 @@ pub enum UnitError {
     Malformed { input: String, what: &'static str, form: &'static str },
     #[error("`{input}` has the unknown unit `{unit}`: write {form}")]
     Unit { input: String, unit: String, form: &'static str },
-    #[error("`{input}` is zero: give at least 1 (nothing means unlimited)")]
-    Zero { input: String },
+    #[error("`{input}` is zero: give at least {least} (nothing means unlimited)")]
+    Zero { input: String, least: &'static str },
     #[error("`{input}` is too large: the most is {most}")]
     TooLarge { input: String, most: &'static str },
 }
@@ -202,7 +202,9 @@ impl FromStr for Cpus {
             .filter(|&n| n <= CPUS_MOST)
             .and_then(|n| u32::try_from(n).ok())
             .ok_or_else(too_large)?;
-        NonZeroU32::new(total).map(Cpus).ok_or_else(|| UnitError::Zero { input: input.into() })
+        NonZeroU32::new(total)
+            .map(Cpus)
+            .ok_or_else(|| UnitError::Zero { input: input.into(), least: "0.001" })
     }
 }
 
@@ -262,7 +264,7 @@ fn bounded(
         .checked_mul(scale)
         .filter(|&v| v <= most)
         .ok_or_else(|| UnitError::TooLarge { input: input.into(), most: most_text })?;
-    NonZeroU64::new(value).ok_or_else(|| UnitError::Zero { input: input.into() })
+    NonZeroU64::new(value).ok_or_else(|| UnitError::Zero { input: input.into(), least: "1" })
 }
 
 impl fmt::Display for Bytes {

@@ -9,7 +9,7 @@ use hotcell_types::{
 };
 use serde::Serialize;
 
-use crate::print::harmless;
+use crate::print::{harmless, harmless_json};
 use crate::problem::Problem;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -126,7 +126,7 @@ pub(crate) fn problem_document(problem: &Problem) -> String {
 /// One line, so that many documents make a stream.
 fn line(document: &impl Serialize) -> String {
     match serde_json::to_string(document) {
-        Ok(json) => json + "\n",
+        Ok(json) => harmless_json(json) + "\n",
         // Not reachable with these types; still a document if it were.
         Err(_) => "{\"version\":1,\"status\":\"error\"}\n".into(),
     }
@@ -151,6 +151,11 @@ pub(super) fn remarks(outcome: &Outcome, limits: &Limits) -> String {
             value(limit, limits),
             limit.flag()
         ));
+    }
+    if outcome.status == Status::Killed && outcome.exit.is_none() {
+        text.push_str(
+            "hotcell: the run was killed from outside; how its program ended is not known\n",
+        );
     }
     if let Some(why) = &outcome.error {
         text.push_str(

@@ -147,7 +147,7 @@ fn a_home_that_can_only_be_read_is_told() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_told_and_nothing_happens_unrecorded() {
+fn dsk_01_a_disk_that_is_full_is_told_and_nothing_happens_unrecorded() {
     let world = world();
     // Room for the record, and then for nothing.
     let script = "mount -t tmpfs -o size=2m,mode=700 none \"$1\" || exit 77

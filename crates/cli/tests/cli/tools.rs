@@ -1,5 +1,7 @@
 //! `hotcell tool`, `hotcell audit` and `hotcell runs`, as a user sees them.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::support::World;
@@ -101,4 +103,59 @@ fn tools_are_listed_found_and_shown() {
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((code, &shown["effects"]), (0, &serde_json::json!(["read"])));
     assert_eq!(said(&world.run(&["tool", "show", "nothing"])).0, 127);
+}
+
+#[test]
+fn clk_07_neither_zone_nor_locale_changes_what_is_recorded_or_told() {
+    let mut world = world();
+    let call = ["tool", "call", "fs.write", r#"{"path": "a", "text": "b"}"#];
+    let zones = [
+        "",
+        "UTC",
+        "Pacific/Kiritimati",
+        "right/America/New_York",
+        "EST5EDT,M3.2.0,M11.1.0",
+        "/etc/passwd",
+    ];
+    for zone in zones {
+        world.env("TZ", zone);
+        world.env("LC_ALL", "tr_TR.UTF-8");
+        assert_eq!(said(&world.run(&call)).0, 119, "{zone}");
+    }
+    let told = |world: &World| {
+        let log = said(&world.run(&["audit", "log"]));
+        let runs = said(&world.run(&["audit", "log", "--json"]));
+        assert_eq!((log.0, runs.0), (0, 0), "{log:?}");
+        (log.1, runs.1)
+    };
+    let expected = told(&world);
+    assert_eq!(expected.0.lines().count(), 1 + zones.len());
+    for zone in zones {
+        world.env("TZ", zone);
+        assert_eq!(told(&world), expected, "{zone}");
+    }
+    assert_eq!(said(&world.run(&["audit", "verify"])).0, 0);
+    // In the order of the events, and in Universal Time.
+    let now = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().unwrap();
+    let now = String::from_utf8(now.stdout).unwrap();
+    assert!(expected.0.contains(now.trim()), "{} {now}", expected.0);
+}
+
+#[test]
+fn tool_15_what_a_tool_gives_back_is_data_on_a_terminal_as_well() {
+    let world = world();
+    let hostile = "\u{1b}[2J\u{9b}2J\u{202e}gnp.exe\u{2066}\u{7f}\u{85}\u{200f}";
+    let arguments = serde_json::json!({ "text": hostile }).to_string();
+    for json in [&[][..], &["--json"]] {
+        let words = [&["tool", "call"][..], json, &["uppercase", &arguments]].concat();
+        let (code, stdout, stderr) = said(&world.run(&words));
+        assert_eq!(code, 0, "{stderr}");
+        let is_plain =
+            |c: char| c == '\n' || !(c.is_control() || ('\u{200e}'..='\u{2069}').contains(&c));
+        assert!(stdout.chars().all(is_plain), "{stdout:?}");
+        // It still says the same.
+        let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let value = document.get("value").unwrap_or(&document);
+        assert_eq!(value, &serde_json::json!(hostile.to_uppercase()), "{stdout:?}");
+    }
 }

@@ -10,6 +10,7 @@
 )]
 
 mod approvals;
+mod chaos;
 mod ends;
 mod hostile;
 mod inputs;

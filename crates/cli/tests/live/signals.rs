@@ -119,19 +119,27 @@ fn killing_hotcell_leaves_nothing() {
 }
 
 #[test]
-fn killing_the_launcher_is_an_error_and_leaves_nothing() {
+fn cr_14_killing_the_launcher_is_an_error_and_leaves_nothing() {
     let Some(world) = World::alone().map(World::on_its_own) else { return };
-    for generation in [0, 1] {
+    for generation in [0, 1, 2] {
         let apart = Apart::new();
         let (started, traces) = begun(&world, &apart);
         let launcher = Pid::from_raw(Traces::launcher(started.pid(), generation)).unwrap();
         kill_process(launcher, Signal::KILL).unwrap();
         let ran = started.finish(LONG);
-        assert_eq!(ran.code, 120, "{ran:?}");
-        assert!(ran.errors().starts_with("error: "), "{ran:?}");
-        assert!(ran.took < Duration::from_secs(5), "{ran:?}");
+        assert_eq!(ran.code, 120, "{generation}: {ran:?}");
+        let (status, said) = match generation {
+            2 => ("killed", "hotcell: the run was killed from outside"),
+            _ => ("error", "error: "),
+        };
+        assert!(ran.errors().starts_with(said), "{generation}: {ran:?}");
+        assert!(ran.took < Duration::from_secs(5), "{generation}: {ran:?}");
         traces.are_gone();
         assert!(gone(&apart), "{generation}: {:?}", apart.left());
+        // The record says so, and the next run has another launcher.
+        let recorded = world.run(&["runs", "--json", "--limit", "1"]).json();
+        assert_eq!(recorded["status"], status, "{generation}: {recorded}");
+        world.code(&[], "sh", "echo fine").is(0, "fine\n", "");
     }
 }
 

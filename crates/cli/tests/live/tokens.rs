@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::World;
 
 #[test]
-fn tok_11_a_run_uses_a_token_and_its_program_sees_nothing_of_it() {
+fn tok_11_tool_18_a_run_uses_a_token_and_its_program_sees_nothing_of_it() {
     let Some(world) = World::new() else { return };
     let minted = world.run(&["token", "mint", "run", "--uses", "2", "--for", "10m"]);
     assert_eq!(minted.code, 0);

@@ -61,10 +61,9 @@ impl Traces {
         Traces::below(root).processes.len()
     }
 
-    /// A process of the launcher: 0 is the guard, 1 the spawner.
+    /// A process of the launcher: 0 is the guard, 1 the spawner, 2 the init of the first run.
     pub(crate) fn launcher(hotcell: i32, generation: usize) -> i32 {
-        let guard = children(hotcell)[0];
-        if generation == 0 { guard } else { children(guard)[0] }
+        (0..=generation).fold(hotcell, |above, _| children(above)[0])
     }
 
     /// Waits until nothing of it is left.

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_gives_nothing_for_nothing() {
+    fn clk_05_a_clock_that_stands_still_gives_nothing_for_nothing() {
         let rates = Rates::default();
         let rate = Rate { count: 1, per: Duration::from_secs(60) };
         let now = Instant::now();

@@ -340,7 +340,7 @@ fn process_that_is_killed() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_changes_the_policy_leaves_one_that_decides() {
+fn cr_09_a_process_that_is_killed_while_it_changes_the_policy_leaves_one_that_decides() {
     for delay in 0..12 {
         let dir = tempfile::tempdir().unwrap();
         let own = std::env::current_exe().unwrap();

@@ -516,3 +516,73 @@ fn aud_20_what_is_not_there_is_never_fine() {
     enemy(&database(copy.path())).execute_batch("DELETE FROM event WHERE seq < 3").unwrap();
     never(checked(copy.path()), "no genesis");
 }
+
+const VERIFIER: &str = "audit::a_process_that_verifies_a_long_record";
+
+/// How much memory this process has had at most, in KiB.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_process_that_verifies_a_long_record() {
+    let Some(home) = child_home() else { return };
+    assert_sound(&home);
+    println!("PEAK {}", peak());
+}
+
+#[test]
+fn aud_13_a_long_record_is_verified_as_a_stream_and_who_writes_does_not_wait() {
+    const TOGETHER: usize = 500;
+    let home = home();
+    let record = open(home.path());
+    // With contents, of which there is more than a verifier may have.
+    for turn in 0..setting("HOTCELL_EVENTS", 4000) / TOGETHER {
+        let drafts = (0..TOGETHER).map(|number| Draft {
+            input: Some(payload(&format!("{turn} {number} {}", "x".repeat(8000)))),
+            ..note("long")
+        });
+        let drafts: Vec<_> = drafts.collect();
+        record.write(Durability::Committed, move |_| Ok::<_, ()>(((), drafts))).unwrap();
+    }
+    record.checkpoint().unwrap();
+    let mut verifier = child(VERIFIER, home.path());
+    let mut verifier = verifier.stdout(Stdio::piped()).spawn().unwrap();
+    let mut longest = std::time::Duration::ZERO;
+    let mut beside = 0;
+    while verifier.try_wait().unwrap().is_none() {
+        let begun = std::time::Instant::now();
+        append(&record, "beside");
+        longest = longest.max(begun.elapsed());
+        beside += 1;
+        thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let said = std::io::read_to_string(verifier.stdout.take().unwrap()).unwrap();
+    let (_, peak) = said.split_once("PEAK ").expect(&said);
+    let peak: u64 = peak.lines().next().unwrap().parse().unwrap();
+    assert!(peak < 24 << 10, "{peak} KiB");
+    assert!(beside > 5, "{beside}: it was over before anybody wrote");
+    // A disk that others use takes its time as well.
+    assert!(longest < std::time::Duration::from_millis(1000), "{longest:?}");
+    record.close().unwrap();
+}
+
+/// Two that write make one chain (`aud_06`); what has to be alone is refused as long as somebody is there.
+#[test]
+fn aud_18_a_home_in_use_is_not_replaced() {
+    let home = home();
+    let one = open(home.path());
+    append(&one, "one");
+    let backup = home.path().join("backup.db");
+    one.backup(&backup).unwrap();
+    let two = open(home.path());
+    append(&two, "two");
+    assert!(restore(home.path(), &backup).is_err(), "two others use it");
+    one.close().unwrap();
+    assert!(restore(home.path(), &backup).is_err(), "another uses it");
+    append(&two, "three");
+    two.close().unwrap();
+    assert_eq!(assert_sound(home.path()).events, 4);
+}

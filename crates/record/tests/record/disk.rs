@@ -147,6 +147,102 @@ fn dsk_02_a_disk_that_is_full_at_the_end_costs_the_signature_and_nothing_else() 
     mounted(script, disk.path(), FULL_AT_END, &disk.path().join("home"));
 }
 
+const NO_INODES: &str = "disk::a_process_that_can_make_no_files";
+
+#[test]
+fn a_process_that_can_make_no_files() {
+    let Some(home) = child_home() else { return };
+    let disk = home.parent().unwrap();
+    let fill = |most: usize| {
+        let made = (0..most).take_while(|n| fs::write(disk.join(format!("f{n}")), "").is_ok());
+        made.count()
+    };
+    // Before there is anything, and before there is anything but the record.
+    for round in 0..2 {
+        let made = fill(1000);
+        assert!(made < 1000, "there is no end to them");
+        let error = Record::open(&home, Options::default()).unwrap_err();
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert_eq!(home.join("hotcell.db").exists(), round == 1);
+        (0..made).for_each(|n| fs::remove_file(disk.join(format!("f{n}"))).unwrap());
+        let record = open(&home);
+        // One that is open needs no more of them.
+        let made = fill(1000);
+        append(&record, "goes on");
+        (0..made).for_each(|n| fs::remove_file(disk.join(format!("f{n}"))).unwrap());
+        record.close().unwrap();
+        assert_eq!(assert_sound(&home).events, 2 + round);
+    }
+    println!("DONE");
+}
+
+#[test]
+fn dsk_05_a_disk_without_inodes_is_told_and_a_record_that_is_open_goes_on() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED dsk_05 without inodes: only root can mount such a disk");
+        return;
+    }
+    let disk = home();
+    let script = "mount -t tmpfs -o size=16m,nr_inodes=40 tmpfs \"$0\" && exec \"$@\"";
+    mounted(script, disk.path(), NO_INODES, &disk.path().join("home"));
+}
+
+/// Takes a line, and then nothing until somebody says so.
+struct Slow {
+    lines: usize,
+    stops_at: usize,
+    stopped: std::sync::mpsc::Sender<()>,
+    go: std::sync::mpsc::Receiver<()>,
+}
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
+        if self.lines >= self.stops_at {
+            self.stops_at = usize::MAX;
+            self.stopped.send(()).unwrap();
+            self.go.recv().unwrap();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn dsk_06_an_export_that_nobody_takes_does_not_make_the_log_grow() {
+    // In the midst of the events, and of the checkpoints after them.
+    for stops_at in [10, 43] {
+        let home = home();
+        let options = Options { checkpoint_events: 2, ..Options::default() };
+        let record = Record::open(home.path(), options).unwrap();
+        for _ in 0..20 {
+            append(&record, "x");
+            append(&record, "y");
+            record.checkpoint().unwrap();
+        }
+        let (say, go) = std::sync::mpsc::channel();
+        let (stopped, is_stopped) = std::sync::mpsc::channel();
+        let exporting = record.clone();
+        let export = std::thread::spawn(move || {
+            exporting.export(&mut Slow { lines: 0, stops_at, stopped, go }).unwrap()
+        });
+        is_stopped.recv().unwrap();
+        // More than a log has before it is begun anew.
+        for number in 0..300 {
+            record.append(large(number), Durability::Committed).unwrap();
+        }
+        let length = log_length(home.path());
+        say.send(()).unwrap();
+        export.join().unwrap();
+        assert!(length < 10 << 20, "stopped at {stops_at}: {length} bytes");
+        record.close().unwrap();
+        assert_sound(home.path());
+    }
+}
+
 /// Runs a child of its own mount namespace, after this script.
 fn mounted(script: &str, disk: &Path, test: &str, home: &Path) {
     let child = child(test, home);

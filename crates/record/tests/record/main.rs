@@ -16,6 +16,7 @@ mod compact;
 mod crash;
 mod disk;
 mod encoding;
+mod faults;
 mod life;
 mod mutations;
 mod sqlite;

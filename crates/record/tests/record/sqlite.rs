@@ -268,3 +268,48 @@ fn sql_10_settings_are_what_they_have_to_be_where_it_is_written() {
         assert_eq!((mode.as_str(), values), ("wal", vec![synchronous, 1, 0, 0x686f_7463, 4]));
     }
 }
+
+#[test]
+fn sql_05_checkpoints_of_every_kind_beside_eight_writers_lose_no_row() {
+    const WRITERS: u64 = 8;
+    let home = home();
+    open(home.path()).close().unwrap();
+    let each = setting("HOTCELL_SOAK", 100).min(2000) as u64;
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let busy = Duration::from_secs(60);
+                    let options = Options { busy, checkpoint_events: 50, ..Options::default() };
+                    let record = Record::open(home.path(), options).unwrap();
+                    (0..each).for_each(|_| append(&record, "x"));
+                    record.close().unwrap();
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let connection = Connection::open(database(home.path())).unwrap();
+                let kinds = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"].into_iter().cycle();
+                for kind in kinds {
+                    if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    let kind = format!("PRAGMA wal_checkpoint({kind})");
+                    // That it is busy is one of the answers.
+                    connection.query_row(&kind, [], |_| Ok(())).ok();
+                }
+            });
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(assert_sound(home.path()).events, 1 + WRITERS * each);
+    let connection = Connection::open(database(home.path())).unwrap();
+    let whole: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(whole, "ok");
+}

@@ -1,4 +1,7 @@
 //! From bytes to a call, by what can be seen from outside.
+//!
+//! Not here, because there is nothing yet that they apply to: TOOL-14, TOOL-16 and TOOL-17 (MCP), and of
+//! TOOL-05 to TOOL-09 what is about OpenAPI documents and about requests that go out.
 
 #![expect(
     clippy::unwrap_used,

@@ -103,7 +103,7 @@ fn a_fault_shows_no_secret() {
 }
 
 #[test]
-fn schemas_that_lead_elsewhere_are_refused_at_their_place() {
+fn tool_05_schemas_that_lead_elsewhere_are_refused_at_their_place() {
     for (source, at) in [
         (json!({"$ref": "http://169.254.169.254/latest"}), "/$ref"),
         (json!({"$ref": "file:///proc/self/environ"}), "/$ref"),
@@ -163,7 +163,7 @@ fn schemas_that_do_not_compile_are_refused() {
 }
 
 #[test]
-fn large_deep_and_intricate_schemas_are_refused_at_once() {
+fn tool_06_large_deep_and_intricate_schemas_are_refused_at_once() {
     let deep = (0..65).fold(json!(true), |schema, _| json!({"not": schema}));
     let large = json!({"description": "x".repeat(256 << 10)});
     let names: Vec<Value> = (0..200_000).map(|_| json!(true)).collect();
@@ -198,7 +198,7 @@ fn large_deep_and_intricate_schemas_are_refused_at_once() {
 }
 
 #[test]
-fn a_value_that_multiplies_the_work_is_refused() {
+fn tool_06_a_value_that_multiplies_the_work_is_refused() {
     // For each level of the value, everything below is looked at twice.
     let again = json!({"properties": {"x": {"$ref": "#"}}});
     let schema = schema(json!({"allOf": [again, again]}));
