@@ -3,7 +3,8 @@
 //! In a block marked `console`, a line that begins with `$ ` is a command, and what follows is what it
 //! must print. `…` stands for anything, alone on a line for any number of lines. A command that fails
 //! is followed by `$ echo $?`. The blocks of one file share a directory with a copy of examples/ in
-//! it. A comment before a block says who runs it, or why nobody does:
+//! it. What a page leaves running is ended with it, if the page keeps its process in a file `NAME.pid`. A
+//! comment before a block says who runs it, or why nobody does:
 //!
 //! ```text
 //! <!-- as root -->
@@ -184,6 +185,19 @@ impl World {
             before = code;
         }
         Ok(())
+    }
+}
+
+/// Ends what the page started.
+impl Drop for World {
+    fn drop(&mut self) {
+        let files = fs::read_dir(self.dir.path().join("here")).into_iter().flatten().flatten();
+        for file in files.filter(|file| file.path().extension().is_some_and(|end| end == "pid")) {
+            let text = fs::read_to_string(file.path()).unwrap_or_default();
+            if let Some(pid) = text.trim().parse().ok().and_then(rustix::process::Pid::from_raw) {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+            }
+        }
     }
 }
 

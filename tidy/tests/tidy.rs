@@ -149,6 +149,18 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "a door asks through `hotcell_api::answer` and has no way of its own to the engine",
     ),
     (
+        "hotcell-serve",
+        &[
+            "hotcell-access",
+            "hotcell-api",
+            "hotcell-engine",
+            "hotcell-record",
+            "hotcell-request",
+            "hotcell-types",
+        ],
+        "the HTTP door asks through `hotcell_api::answer` and knows no stage of the path",
+    ),
+    (
         "hotcell",
         &[
             "hotcell-api",
@@ -163,6 +175,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-request",
             "hotcell-review",
             "hotcell-sandbox",
+            "hotcell-serve",
             "hotcell-socket",
             "hotcell-types",
         ],

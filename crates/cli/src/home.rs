@@ -13,7 +13,12 @@ use crate::problem::Problem;
 
 /// Opens the engine, and with it the record.
 pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
-    Engine::open(options(&Config::load()?, workspace)).map_err(unusable)
+    open_with(options(&Config::load()?, workspace))
+}
+
+/// The same, with options of one's own.
+pub(crate) fn open_with(options: Options) -> Result<Engine, Problem> {
+    Engine::open(options).map_err(unusable)
 }
 
 /// The same for one call that is about to come.

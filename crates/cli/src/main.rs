@@ -25,6 +25,7 @@ mod replay;
 mod resident;
 mod run;
 mod runs;
+mod serve;
 mod template;
 mod token;
 mod tool;
@@ -65,6 +66,7 @@ enum Command {
     #[command(subcommand)]
     Policy(policy::Command),
     Init(init::Args),
+    Serve(serve::Args),
     /// The record: what happened, and whether that is still what is there
     #[command(subcommand)]
     Audit(audit::Command),
@@ -160,6 +162,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Tool(command) => tool::main(command),
         Command::Policy(command) => policy::main(command),
         Command::Init(args) => init::main(args),
+        Command::Serve(args) => serve::main(args),
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),

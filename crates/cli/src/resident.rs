@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hotcell_engine::Engine;
 use hotcell_local::Desk;
 use hotcell_sandbox::cause;
 use hotcell_socket::{
@@ -66,11 +67,8 @@ pub(crate) fn main(command: Command) -> u8 {
 fn serve(args: StartArgs) -> Result<u8, Problem> {
     let ended = ends_by_signal().map_err(failed("catching signals"))?;
     let config = Config::load()?;
-    let socket = hotcell_local::socket(&config.settings().home);
     let engine = Arc::new(home::open(None)?);
-    let listener = Listener::bind(&socket).map_err(not_bound)?;
-    let desk = Arc::new(Desk::new(Arc::clone(&engine)));
-    let server = Server::start(listener, desk, Settings::default()).map_err(failed("listening"))?;
+    let server = listen(&config.settings().home, &engine)?;
     // Who started it waits for that.
     let told = print::data(READY);
     let code = until_idle(&server, args.idle.duration(), &ended);
@@ -78,6 +76,13 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
     drop(server);
     let closed = Arc::try_unwrap(engine).map(|engine| home::close(engine, code));
     Ok(closed.unwrap_or(code).max(told))
+}
+
+/// Answers whoever comes through the socket of a home, with an engine that others may use as well.
+pub(crate) fn listen(home: &Path, engine: &Arc<Engine>) -> Result<Server, Problem> {
+    let listener = Listener::bind(&hotcell_local::socket(home)).map_err(not_bound)?;
+    let desk = Arc::new(Desk::new(Arc::clone(engine)));
+    Server::start(listener, desk, Settings::default()).map_err(failed("listening"))
 }
 
 /// Until a signal, or until nobody has been there for so long.

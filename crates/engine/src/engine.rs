@@ -492,6 +492,11 @@ impl Engine {
         self.machine.get_or_init(Machine::new)
     }
 
+    /// The same, if anything was run yet.
+    pub(crate) fn machine_if_used(&self) -> Option<&Machine> {
+        self.machine.get()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -193,3 +193,19 @@ fn nobody_works_in_hotcells_own_home() {
     let home = world._dir.path();
     assert!(world.engine.surroundings(Some(home), Bounds::default()).is_err());
 }
+
+#[test]
+fn a_server_can_tell_whether_calls_could_be_carried_out_and_how_many_are() {
+    let world = World::new();
+    let health = world.engine.health();
+    assert!(health.record.is_ok() && health.sandbox.is_ok(), "{health:?}");
+    assert_eq!(world.engine.going_on().running, 0);
+    let id = new_id();
+    thread::scope(|scope| {
+        let run = scope.spawn(|| world.shell(id, "sleep 60"));
+        world.passed(id, Stage::Scheduled);
+        assert_eq!(world.engine.going_on().running, 1);
+        world.cancel("local", id);
+        run.join().unwrap();
+    });
+}

@@ -47,4 +47,4 @@ pub use retention::{Fill, Pruned, RetentionPolicy, Size};
 pub use sink::Sink;
 pub use store::Receipt;
 pub use verify::{Fault, From, Standing, Verdict, verify};
-pub use writer::{Durability, LAZY_MOST, MOST_BUFFERED, MOST_WAITING};
+pub use writer::{Durability, LAZY_MOST, Lag, MOST_BUFFERED, MOST_WAITING};

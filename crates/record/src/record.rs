@@ -28,7 +28,7 @@ use crate::schema;
 use crate::sink::Sink;
 use crate::store::{Receipt, Rows, Store};
 use crate::verify::{Last, Start, Verdict, verify_start};
-use crate::writer::{Durability, Failing, Writer};
+use crate::writer::{Durability, Failing, Lag, Writer};
 
 /// The file in a home.
 pub(crate) const DATABASE: &str = "hotcell.db";
@@ -236,6 +236,11 @@ impl Record {
     pub fn checkpoint(&self) -> Result<(), AppendError> {
         self.shared().open_house()?;
         self.shared().checkpoint()
+    }
+
+    /// How far the disk is behind, at this moment.
+    pub fn lag(&self) -> Lag {
+        self.shared().writer.lag()
     }
 
     /// Whether processes had been killed that used the home before, and may have left something in it.

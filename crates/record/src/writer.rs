@@ -37,6 +37,17 @@ pub enum Durability {
     Synced,
 }
 
+/// How far the disk, and the signatures, are behind what was recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Entries that wait to be written.
+    pub waiting: usize,
+    /// Of these and before, events that nobody waits for.
+    pub buffered: usize,
+    /// Events since the last signed checkpoint.
+    pub unsigned: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Writer {
     desk: Mutex<Desk>,
@@ -133,6 +144,12 @@ impl Writer {
         };
         let [bell, news, room] = [const { Condvar::new() }; 3];
         Writer { desk: Mutex::new(desk), store: Mutex::new(Some(store)), bell, news, room }
+    }
+
+    /// What is on its way.
+    pub(crate) fn lag(&self) -> Lag {
+        let desk = self.desk();
+        Lag { waiting: desk.waiting.len(), buffered: desk.buffered, unsigned: desk.unsigned }
     }
 
     pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {

@@ -20,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "policy learn",
     "policy sign",
     "init",
+    "serve",
     "runs",
     "runs show",
     "logs",

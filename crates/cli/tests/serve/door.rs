@@ -1,0 +1,205 @@
+//! Who comes in, and under which name.
+
+use serde_json::json;
+
+use crate::support::Server;
+
+#[test]
+fn nobody_comes_in_without_a_key_api_01() {
+    let server = Server::start();
+    let note =
+        "nobody has a key yet: `hotcell key create NAME --scope run,runs:read,tools` makes one";
+    let begun = std::time::Instant::now();
+    while !server.said().contains(note) {
+        assert!(begun.elapsed() < crate::support::LONG, "{}", server.said());
+    }
+    let key = server.key("runs:read");
+    let other = format!("{}0", &key[..key.len() - 1]);
+    for (name, path, header) in [
+        ("none", "/v1/runs", String::new()),
+        ("default", "/v1/runs", "Authorization: Bearer hotcell\r\n".into()),
+        ("wrong", "/v1/runs", format!("Authorization: Bearer {other}\r\n")),
+        ("other scheme", "/v1/runs", format!("Authorization: Basic {key}\r\n")),
+        ("empty", "/v1/runs", "Authorization: Bearer \r\n".into()),
+        ("in the query", &format!("/v1/runs?key={key}"), String::new()),
+        (
+            "twice",
+            "/v1/runs",
+            format!("Authorization: Bearer {key}\r\nAuthorization: Bearer {key}\r\n"),
+        ),
+    ] {
+        let answer = server.ask("GET", path, None, &header, None);
+        answer.is_problem(401, "no-key");
+        assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"), "{name}");
+    }
+    assert_eq!(server.get("/v1/runs", Some(&key)).status, 200);
+    let id = &key[4..20];
+    assert!(server.command(&["key", "revoke", id]).output().unwrap().status.success());
+    server.get("/v1/runs", Some(&key)).is_problem(401, "no-key");
+    assert!(!server.said().contains(&key), "keys are not in the log");
+}
+
+#[test]
+fn a_key_opens_what_it_is_for() {
+    let server = Server::start();
+    let (run, reads) = (server.key("run"), server.key("runs:read,tools"));
+    server.get("/v1/runs", Some(&run)).is_problem(403, "wrong-scope");
+    server
+        .post("/v1/runs", &reads, r#"{"run": {"command": ["true"]}}"#)
+        .is_problem(403, "wrong-scope");
+    for (method, path) in [
+        ("GET", "/v1/artifacts"),
+        ("GET", "/v1/approvals"),
+        ("GET", "/v1/policy"),
+        ("PUT", "/v1/policy"),
+        ("GET", "/v1/audit/events"),
+        ("POST", "/v1/audit/verify"),
+        ("GET", "/v1/tokens"),
+        ("POST", "/v1/tokens"),
+        ("GET", "/metrics"),
+    ] {
+        server.ask(method, path, Some(&reads), "", None).is_problem(403, "wrong-scope");
+    }
+    assert_eq!(server.get("/v1/tools", Some(&reads)).status, 200);
+}
+
+#[test]
+fn what_is_another_tenants_is_not_there_api_02() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let own = server.key_with("admin", &["--tenant", "acme"]);
+    let other = server.key_with("admin", &["--tenant", "mallory"]);
+    let call = server.left(&own, "echo secret; sleep 20");
+    let made = server.shell(&own, "", "echo secret > out.txt");
+    assert_eq!(made.status, 200, "{made:?}");
+    let artifact = server.get("/v1/artifacts?name=out.txt", Some(&own)).json();
+    let artifact = artifact["artifacts"][0]["id"].as_str().unwrap().to_owned();
+    for (method, path, body) in [
+        ("GET", format!("/v1/runs/{call}"), None),
+        ("GET", format!("/v1/runs/{call}/events"), None),
+        ("POST", format!("/v1/runs/{call}/cancel"), None),
+        ("POST", format!("/v1/runs/{call}/replay"), None),
+        ("GET", format!("/v1/artifacts/{artifact}"), None),
+        ("GET", format!("/v1/artifacts/{artifact}/content"), None),
+        ("GET", format!("/v1/artifacts/{artifact}/lineage"), None),
+        ("PUT", format!("/v1/artifacts/{artifact}/tags/x"), None),
+        ("POST", "/v1/artifacts/out.txt/rollback".into(), Some(r#"{"version": 1}"#)),
+    ] {
+        let answer = server.ask(method, &path, Some(&other), "", body);
+        assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
+        assert!(!answer.text().contains("secret"));
+    }
+    for path in ["/v1/runs", "/v1/artifacts", "/v1/audit/events"] {
+        let text = server.get(path, Some(&other)).text();
+        assert!(!text.contains(&call) && !text.contains("acme"), "{path}: {text}");
+    }
+    let ended = server.ask("POST", &format!("/v1/runs/{call}/cancel"), Some(&own), "", None);
+    assert_eq!(ended.json()["call"], call.as_str());
+}
+
+#[test]
+fn other_hosts_and_other_pages_are_refused_api_17() {
+    let server = Server::start();
+    let key = server.key("admin");
+    let port = server.address.port();
+    let ask = |host: &str, more: &str| {
+        let text = format!(
+            "GET /v1/tools HTTP/1.1\r\n{host}Connection: close\r\nAuthorization: Bearer {key}\r\n{more}\r\n"
+        );
+        server.raw(text.as_bytes()).unwrap()
+    };
+    let ours = format!("Host: localhost:{port}\r\n");
+    assert_eq!(ask(&ours, "").status, 200);
+    ask(&format!("Host: evil.example:{port}\r\n"), "").is_problem(421, "wrong-host");
+    ask("Host: localhost\r\n", "").is_problem(421, "wrong-host");
+    assert_eq!(ask("", "").status, 400);
+    assert_eq!(ask(&format!("{ours}{ours}"), "").status, 400);
+    ask(&ours, "Origin: https://evil.example\r\n").is_problem(403, "wrong-origin");
+    ask(&ours, "Origin: null\r\n").is_problem(403, "wrong-origin");
+    ask(&ours, "Sec-Fetch-Site: cross-site\r\n").is_problem(403, "wrong-origin");
+    let absolute = format!(
+        "GET http://evil.example/v1/tools HTTP/1.1\r\n{ours}Connection: close\r\nAuthorization: Bearer {key}\r\n\r\n"
+    );
+    server.raw(absolute.as_bytes()).unwrap().is_problem(421, "wrong-host");
+    // There is no other site that a browser lets ask.
+    let more = "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n";
+    let asked = server.ask("OPTIONS", "/v1/runs", None, more, None);
+    assert!(asked.status >= 400);
+    for answer in [&asked, &ask(&ours, &format!("Origin: http://localhost:{port}\r\n"))] {
+        let names = answer.headers.iter().map(|(name, _)| name.as_str());
+        assert!(!names.clone().any(|name| name.starts_with("access-control")), "{answer:?}");
+        assert!(!names.clone().any(|name| name == "set-cookie"));
+    }
+}
+
+#[test]
+fn a_request_has_a_name_of_its_own_or_the_clients() {
+    let server = Server::with(&["--log", "json"]);
+    let answer = server.ask("GET", "/healthz", None, "X-Request-Id: my-own.1\r\n", None);
+    assert_eq!(answer.header("x-request-id"), Some("my-own.1"));
+    for odd in ["", "a b", "a\"b", &"x".repeat(65), "é"] {
+        let more = format!("X-Request-Id: {odd}\r\n");
+        let answer = server.ask("GET", "/nowhere", None, &more, None);
+        answer.is_problem(404, "no-route");
+        assert_ne!(answer.header("x-request-id"), Some(odd));
+    }
+    let begun = std::time::Instant::now();
+    while !server.said().contains("my-own.1") {
+        assert!(begun.elapsed() < crate::support::LONG);
+    }
+    for line in server.said().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["event"].is_string() && line["time"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn the_same_key_is_the_same_call_api_08() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    let ask = |code: &str| {
+        let body = json!({"run": {"language": "shell", "code": code}}).to_string();
+        server.ask("POST", "/v1/runs", Some(&key), "Idempotency-Key: once\r\n", Some(&body))
+    };
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..20).map(|_| scope.spawn(|| ask("echo one"))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let good: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+    assert!(!good.is_empty(), "{answers:?}");
+    for answer in &answers {
+        assert!([200, 409, 429, 503].contains(&answer.status), "{answer:?}");
+    }
+    let runs = server.get("/v1/runs", Some(&key)).json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
+    ask("echo two").is_problem(409, "conflict");
+}
+
+#[test]
+fn no_error_tells_where_it_came_from_api_15() {
+    let server = Server::start();
+    let key = server.key("admin");
+    let home = server.home().display().to_string();
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    for (method, path, body) in [
+        ("GET", format!("/v1/runs/{id}"), None),
+        ("GET", format!("/v1/artifacts/{id}/content"), None),
+        ("POST", "/v1/runs".into(), Some(r#"{"run": {"command": ["/no/such"]}}"#)),
+        ("POST", "/v1/runs".into(), Some(r#"{"run": {"language": "cobol", "code": ""}}"#)),
+        ("POST", "/v1/tools/fs.read/call".into(), Some(r#"{"arguments": {"path": "x"}}"#)),
+        ("POST", "/v1/tokens".into(), Some(r#"{"tool": "nope"}"#)),
+        ("GET", "/v1/approvals/x".into(), None),
+    ] {
+        let answer = server.ask(method, &path, Some(&key), "", body);
+        assert!(answer.status >= 400, "{path}: {answer:?}");
+        let text = answer.text();
+        for secret in [&home, "SELECT", "panicked", ".rs:", "hck_", "struct "] {
+            assert!(!text.contains(secret), "{path}: {text}");
+        }
+    }
+}

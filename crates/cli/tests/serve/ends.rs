@@ -1,0 +1,198 @@
+//! Ends: of calls, of clients, of the server.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LONG, Server};
+
+fn status(server: &Server, key: &str, call: &str) -> Option<String> {
+    let shown = server.get(&format!("/v1/runs/{call}"), Some(key));
+    assert_eq!(shown.status, 200, "{shown:?}");
+    shown.json()["status"].as_str().map(str::to_owned)
+}
+
+fn wait_for(server: &Server, key: &str, call: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = status(server, key, call) {
+            return status;
+        }
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_call_is_cancelled_once_however_often_that_is_asked_api_12() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read,audit");
+    let call = server.left(&key, "sleep 60");
+    let cancel =
+        || server.ask("POST", &format!("/v1/runs/{call}/cancel"), Some(&key), "", None).status;
+    let begun = Instant::now();
+    while cancel() != 200 {
+        assert!(begun.elapsed() < LONG);
+    }
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..50).map(|_| scope.spawn(cancel)).collect();
+        for one in all {
+            assert!([200, 404, 429, 503].contains(&one.join().unwrap()));
+        }
+    });
+    assert_eq!(wait_for(&server, &key, &call), "cancelled");
+    assert_eq!(cancel(), 404);
+    let events = server.get(&format!("/v1/audit/events?call={call}&kind=outcome"), Some(&key));
+    assert_eq!(events.json()["events"].as_array().unwrap().len(), 1);
+    let unknown = "/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/cancel";
+    server.ask("POST", unknown, Some(&key), "", None).is_problem(404, "not-found");
+}
+
+#[test]
+fn who_goes_away_ends_the_call_unless_it_was_left_api_11() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    let body = json!({"run": {"language": "shell", "code": "sleep 60"}}).to_string();
+    let more =
+        format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut stream = server.connect();
+    stream.write_all(server.head("POST", "/v1/runs", Some(&key), &more).as_bytes()).unwrap();
+    let begun = Instant::now();
+    let call = loop {
+        let runs = server.get("/v1/runs", Some(&key)).json();
+        if let Some(call) = runs["runs"][0]["call"].as_str() {
+            break call.to_owned();
+        }
+        assert!(begun.elapsed() < LONG);
+    };
+    drop(stream);
+    assert_eq!(wait_for(&server, &key, &call), "cancelled");
+    // One that was left goes on.
+    let left = server.left(&key, "sleep 1; echo over");
+    assert_eq!(wait_for(&server, &key, &left), "success");
+    // What nobody allows is told at once, and not by a name.
+    let policy = server.key("tools");
+    let refused = server.post(
+        "/v1/tools/fs.write/call?wait=false",
+        &policy,
+        r#"{"arguments": {"path": "x", "text": "y"}}"#,
+    );
+    refused.is_problem(403, "blocked");
+    // Half of an upload is nothing.
+    let mut stream = server.connect();
+    let half = server.head(
+        "POST",
+        "/v1/runs",
+        Some(&key),
+        "Content-Type: application/json\r\nContent-Length: 999\r\n\r\n{",
+    );
+    stream.write_all(half.as_bytes()).unwrap();
+    drop(stream);
+    assert_eq!(server.get("/healthz", None).status, 200);
+}
+
+#[test]
+fn a_second_server_is_refused_and_commands_use_the_first() {
+    let mut server = Server::start();
+    let second = server.command(&["serve", "--listen", "127.0.0.1:0"]).output().unwrap();
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(120), "{text}");
+    assert!(text.contains("this home has a server already"), "{text}");
+    assert!(
+        text.contains(&format!("process {}, at http://{}", server.pid(), server.address)),
+        "{text}"
+    );
+    let told = server.command(&["resident", "status"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&told.stdout).contains(&format!("process {}", server.pid())));
+    let taken = server.address.to_string();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut other = server.command(&["serve", "--listen", &taken]);
+    let other = other.env("HOTCELL_HOME", elsewhere.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(text.contains("cannot be listened at"), "{text}");
+    server.signal(Signal::INT);
+    assert_eq!(server.ended(LONG), Some(0));
+}
+
+#[test]
+fn a_server_ends_in_order_api_20() {
+    let mut server = Server::with(&["--grace", "2s"]);
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    let calls: Vec<_> = (0..4).map(|_| server.left(&key, "sleep 60")).collect();
+    let soon = server.left(&key, "sleep 0.5");
+    let mut follows = server.connect();
+    let head = server.head("GET", &format!("/v1/runs/{}/events", calls[0]), Some(&key), "\r\n");
+    follows.write_all(head.as_bytes()).unwrap();
+    let begun = Instant::now();
+    server.signal(Signal::TERM);
+    thread::sleep(Duration::from_millis(300));
+    let refused = std::net::TcpStream::connect(server.address);
+    assert!(refused.is_err(), "nobody is accepted any more");
+    assert_eq!(server.ended(LONG), Some(0), "{}", server.said());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(server.said().contains("cancelling"), "{}", server.said());
+    let shown = |call: &str| {
+        let shown = server.command(&["runs", "show", call, "--json"]).output().unwrap();
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["status"].as_str().unwrap().to_owned()
+    };
+    assert!(["success", "cancelled"].contains(&shown(&soon).as_str()));
+    for call in &calls {
+        assert_eq!(shown(call), "cancelled");
+    }
+    let verified = server.command(&["audit", "verify"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&verified.stdout).starts_with("sound"));
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let mut server = Server::with(&["--grace", "60s"]);
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    server.left(&key, "sleep 60");
+    let begun = Instant::now();
+    server.signal(Signal::TERM);
+    thread::sleep(Duration::from_millis(200));
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(LONG), Some(0), "{}", server.said());
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_log_that_is_closed_does_not_end_the_server() {
+    // Its stderr goes to a pipe that nobody reads any more.
+    let dir = tempfile::tempdir().unwrap();
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_hotcell"));
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).env("HOTCELL_HOME", dir.path());
+    let mut child = serve.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    drop(lines);
+    let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
+    for _ in 0..50 {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        let text = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,22 @@
+//! The real binary, serving on a real port: every route, every refusal, and clients that mean no good. The
+//! published cases are named by their ids.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod contents;
+mod crowds;
+mod door;
+mod ends;
+mod events;
+#[path = "../common/person.rs"]
+mod person;
+mod refusals;
+mod routes;
+mod support;

@@ -1,0 +1,184 @@
+//! What a call prints, as server-sent events. The id of an event is how far both streams are with it, so
+//! that whoever comes back with `Last-Event-ID` is sent exactly what is missing.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, Response, header};
+use hotcell_api::{self as api, Answer, Ask, With};
+use hotcell_engine::{Attached, Engine, Position};
+use hotcell_types::{CallId, Caller, Status};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::connections::from_pieces;
+use crate::hosts::one;
+use crate::problem::Trouble;
+use crate::under_way::Job;
+
+/// Events that wait to be sent. Whoever produces them waits; a client that takes nothing for long is closed.
+const WAITING: usize = 16;
+/// How often something is sent when there is nothing to say: so that a connection that is dead is found.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// What the data of an event is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "RunEvent")]
+pub(crate) enum Event {
+    /// `state`: the first, and whether it has ended.
+    State(State),
+    /// `output` and `usage`.
+    Log(api::Log),
+    /// `end`: everything that is known of it then.
+    End(Box<api::Call>),
+    /// `error`: why there is no more.
+    Error(api::Problem),
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RunState")]
+pub(crate) struct State {
+    #[schemars(with = "String")]
+    call: CallId,
+    /// `null` while it goes on.
+    #[schemars(with = "Option<String>")]
+    status: Option<Status>,
+}
+
+impl Event {
+    fn name(&self) -> &'static str {
+        match self {
+            Event::State(_) => "state",
+            Event::Log(log) if log.stream.is_some() => "output",
+            Event::Log(_) => "usage",
+            Event::End(_) => "end",
+            Event::Error(_) => "error",
+        }
+    }
+
+    /// As it is sent. JSON has no line breaks, so that there is one line of data.
+    fn bytes(&self, at: Position) -> Bytes {
+        let data = serde_json::to_string(self).unwrap_or_default();
+        let (name, Position { stdout, stderr }) = (self.name(), at);
+        format!("id: {stdout}-{stderr}\nevent: {name}\ndata: {data}\n\n").into()
+    }
+}
+
+/// Where somebody was who comes back.
+pub(crate) fn last_event(headers: &HeaderMap) -> Result<Option<Position>, Trouble> {
+    let Some(text) = one(headers, "last-event-id")? else { return Ok(None) };
+    let number = |text: &str| {
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let position = text.split_once('-').and_then(|(stdout, stderr)| {
+        Some(Position { stdout: number(stdout)?, stderr: number(stderr)? })
+    });
+    position.map(Some).ok_or_else(|| {
+        let why = "it is not the id of an event of this server";
+        Trouble::bad_request("the header `last-event-id` cannot be used", why)
+    })
+}
+
+/// Sent before anything else, or instead of it.
+pub(crate) type Begun = Result<(), Trouble>;
+
+/// What goes on between the engine and a connection.
+pub(crate) struct Line {
+    begun: Option<tokio::sync::oneshot::Sender<Begun>>,
+    out: mpsc::Sender<Bytes>,
+}
+
+impl Line {
+    pub(crate) fn new() -> (Line, tokio::sync::oneshot::Receiver<Begun>, mpsc::Receiver<Bytes>) {
+        let (out, taken) = mpsc::channel(WAITING);
+        let (begun, hear) = tokio::sync::oneshot::channel();
+        (Line { begun: Some(begun), out }, hear, taken)
+    }
+
+    /// Tells everything, until there is no more or nobody listens. On a thread that may block.
+    pub(crate) fn tell(mut self, engine: &Arc<Engine>, caller: &Caller, ask: Ask, job: &Job) {
+        let Ask::Logs { call, stdout, stderr, .. } = ask else { return };
+        let mut at = Position { stdout, stderr };
+        let shown = api::answer(engine, caller, Ask::Show { call }, with(job, &mut |_, _| true));
+        let status = match shown {
+            Ok(Answer::Call(shown)) => shown.status,
+            Ok(_) => None,
+            Err(problem) => return self.begin(Err(problem.into())),
+        };
+        self.begin(Ok(()));
+        if !self.send(&Event::State(State { call, status }), at) {
+            return;
+        }
+        let mut tell = |log: api::Log, position: Position| {
+            at = position;
+            self.send(&Event::Log(log), position)
+        };
+        let told = api::answer(engine, caller, ask, with(job, &mut tell));
+        let last = match told {
+            // Nobody listens any more, or the server is about to end: the end is not known.
+            Ok(Answer::Call(shown)) if shown.status.is_none() => return,
+            Ok(Answer::Call(shown)) => Event::End(shown),
+            Ok(_) => return,
+            Err(problem) => Event::Error(problem),
+        };
+        self.send(&last, at);
+    }
+
+    fn begin(&mut self, begun: Begun) {
+        if let Some(tell) = self.begun.take() {
+            // Whoever asked may be gone.
+            tell.send(begun).ok();
+        }
+    }
+
+    /// Waits for room; whether anybody listens.
+    fn send(&self, event: &Event, at: Position) -> bool {
+        self.out.blocking_send(event.bytes(at)).is_ok()
+    }
+}
+
+fn with<'a>(job: &'a Job, log: &'a mut dyn FnMut(api::Log, Position) -> bool) -> With<'a> {
+    With { attached: Attached::default(), interrupt: &job.interrupt, log }
+}
+
+/// The stream, with a sign of life now and again.
+pub(crate) fn response(mut events: mpsc::Receiver<Bytes>) -> Response<Body> {
+    let mut beat = Box::pin(tokio::time::sleep(HEARTBEAT));
+    let next = move |context: &mut Context<'_>| {
+        let piece = match events.poll_recv(context) {
+            Poll::Ready(piece) => piece,
+            Poll::Pending => match beat.as_mut().poll(context) {
+                Poll::Ready(()) => Some(Bytes::from_static(b": \n\n")),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        beat.as_mut().reset(tokio::time::Instant::now() + HEARTBEAT);
+        Poll::Ready(piece.map(Ok::<_, std::convert::Infallible>))
+    };
+    let mut response = Response::new(from_pieces(next, None));
+    let media = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ids_of_our_own_are_understood() {
+        let of = |text: &'static str| {
+            let value = HeaderValue::from_static(text);
+            last_event(&HeaderMap::from_iter([("last-event-id".parse().unwrap(), value)]))
+        };
+        assert_eq!(of("12-3").unwrap(), Some(Position { stdout: 12, stderr: 3 }));
+        for text in ["", "1", "-", "1-", "-1-2", "+1-2", "1-2-3", "a-b", "99999999999999999999-1"] {
+            assert_eq!(of(text).unwrap_err().status(), 400, "{text}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! From what came over the wire to a question. Everything is strict: what nobody reads is refused, and so is
+//! what could be read in two ways.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, Method, StatusCode};
+use hotcell_api::Ask;
+use hotcell_request::json::{self, Bounds};
+use http_body_util::BodyExt;
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+
+use crate::hosts::one;
+use crate::openapi::{Fields, Kind};
+use crate::problem::Trouble;
+use crate::route::{self, Reply, Route};
+
+/// Longest body.
+pub(crate) const MOST_BODY: usize = Bounds::CALL.bytes;
+/// Longest that it may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Longest that is read without asking for room.
+const SMALL_BODY: usize = 64 * 1024;
+/// Larger ones that are read at one time.
+pub(crate) const LARGE_BODIES: usize = 8;
+
+/// What a query says.
+#[derive(Debug, Default)]
+pub(crate) struct Query {
+    pub(crate) fields: Map<String, Value>,
+    /// `wait=false`.
+    pub(crate) is_left: bool,
+}
+
+pub(crate) fn query(route: &Route, fields: &Fields, text: &str) -> Result<Query, Trouble> {
+    let mut query = Query::default();
+    let mut seen = HashSet::new();
+    for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+        let wrong = |why: &str| {
+            let what = format!("the query has a wrong `{}`", shown(&name));
+            Trouble::bad_request(what, why)
+        };
+        if !seen.insert(name.to_string()) {
+            return Err(wrong("it is there twice"));
+        }
+        if name == "wait" && may_be_left(route) {
+            query.is_left = !flag(&value).ok_or_else(|| wrong("it is neither true nor false"))?;
+            continue;
+        }
+        if !route.query.contains(&&*name) {
+            return Err(wrong("there is no such parameter here"));
+        }
+        let value = match fields.kind(route.ask, &name) {
+            Kind::Text => Some(Value::from(&*value)),
+            Kind::Flag => flag(&value).map(Value::from),
+            Kind::Number => value
+                .parse::<i64>()
+                .map(Value::from)
+                .or_else(|_| value.parse::<u64>().map(Value::from))
+                .ok(),
+        };
+        let value = value.ok_or_else(|| wrong("that is no value for it"))?;
+        query.fields.insert(name.into_owned(), value);
+    }
+    Ok(query)
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// A call that somebody begins here, and not one that waits already.
+fn may_be_left(route: &Route) -> bool {
+    matches!(route.answer, Reply::Call) && route.body != route::Body::None
+}
+
+/// A little of a text that somebody sent.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect::<String>().escape_default().to_string()
+}
+
+/// The bytes of a body, within their bounds.
+pub(crate) async fn body(
+    method: &Method,
+    headers: &HeaderMap,
+    body: Body,
+    large: &Semaphore,
+) -> Result<Bytes, Trouble> {
+    let declared = one(headers, CONTENT_LENGTH.as_str())?.map(str::parse::<u64>).transpose();
+    let declared = declared.map_err(|error| {
+        Trouble::bad_request("the length of the body cannot be read", error.to_string()).last()
+    })?;
+    let is_chunked = headers.contains_key(TRANSFER_ENCODING);
+    if declared.unwrap_or(0) == 0 && !is_chunked {
+        return Ok(Bytes::new());
+    }
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+        let why = format!("{method} takes none here");
+        return Err(Trouble::bad_request("the request has a body", why).last());
+    }
+    if declared.is_some_and(|length| length > MOST_BODY as u64) {
+        return Err(too_large());
+    }
+    check_type(headers)?;
+    let is_small = declared.is_some_and(|length| length <= SMALL_BODY as u64);
+    let read = async {
+        // Held until it is read; after that it counts as what it is used for.
+        let _room = match is_small {
+            true => None,
+            false => Some(large.acquire().await.map_err(|_| too_large())?),
+        };
+        collect(body).await
+    };
+    tokio::time::timeout(BODY_TIME, read).await.unwrap_or_else(|_| {
+        let why = format!("it took longer than {} s to arrive", BODY_TIME.as_secs());
+        let status = StatusCode::REQUEST_TIMEOUT;
+        let what = "the body came too slowly";
+        Err(Trouble::new(status, "too-slow", what, why, "send it faster, or less").last())
+    })
+}
+
+async fn collect(mut body: Body) -> Result<Bytes, Trouble> {
+    let mut all: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
+            Trouble::bad_request("the body is broken off", "its end did not arrive").last()
+        })?;
+        if let Ok(data) = frame.into_data() {
+            if all.len() + data.len() > MOST_BODY {
+                return Err(too_large());
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all.into())
+}
+
+fn too_large() -> Trouble {
+    let why = format!("{} MiB are the most", MOST_BODY >> 20);
+    let status = StatusCode::PAYLOAD_TOO_LARGE;
+    Trouble::new(status, "too-large", "the body is too large", why, "send less").last()
+}
+
+/// JSON, as it is.
+fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
+    let wrong = |why: String| {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        let (what, fix) = ("the body is not JSON", "send it as `Content-Type: application/json`");
+        Trouble::new(status, "wrong-type", what, why, fix).last()
+    };
+    if let Some(encoding) = one(headers, CONTENT_ENCODING.as_str())?
+        && !encoding.eq_ignore_ascii_case("identity")
+    {
+        return Err(wrong("it is compressed, which is not understood here".into()));
+    }
+    let Some(media) = one(headers, CONTENT_TYPE.as_str())? else {
+        return Err(wrong("there is no Content-Type".into()));
+    };
+    let mut parts = media.split(';').map(str::trim);
+    let is_json = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    let is_utf8 = |part: &str| {
+        let part = part.to_ascii_lowercase();
+        matches!(part.as_str(), "charset=utf-8" | "charset=\"utf-8\"" | "")
+    };
+    if is_json && parts.all(is_utf8) {
+        return Ok(());
+    }
+    Err(wrong(format!("its type is `{}`", shown(media))))
+}
+
+/// Everything that a question is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// By name, as the path has them.
+    pub(crate) path: Vec<(String, String)>,
+    pub(crate) query: Map<String, Value>,
+    pub(crate) body: Bytes,
+    /// Of `Idempotency-Key`.
+    pub(crate) key: Option<String>,
+}
+
+impl Parts {
+    /// The question. Large bodies take a while: on a thread that may block.
+    pub(crate) fn ask(self, route: &Route) -> Result<Ask, Trouble> {
+        let Parts { path, query, body, key } = self;
+        let mut given = members(&body)?;
+        for (name, field) in route.places() {
+            let found = path.iter().find(|(one, _)| one == name);
+            let value = found.map(|(_, value)| value.clone()).unwrap_or_default();
+            insert(&mut given, field, value.into())?;
+        }
+        let mut all = match route.body {
+            route::Body::Under(field) => Map::from_iter([(field.into(), Value::Object(given))]),
+            route::Body::Rest | route::Body::None => given,
+        };
+        for (name, value) in query {
+            insert(&mut all, &name, value)?;
+        }
+        if let Some(key) = key {
+            let place = match route.ask {
+                "run" => "manner",
+                _ => "request",
+            };
+            let place = all.entry(place).or_insert_with(|| Value::Object(Map::new()));
+            if let Some(place) = place.as_object_mut() {
+                insert(place, "key", key.into())?;
+            }
+        }
+        insert(&mut all, "ask", route.ask.into())?;
+        serde_json::from_value(Value::Object(all)).map_err(|error| {
+            Trouble::bad_request("the request is not what is asked for here", words(&error))
+        })
+    }
+}
+
+/// What is in a body, if there is one.
+fn members(body: &[u8]) -> Result<Map<String, Value>, Trouble> {
+    if body.is_empty() {
+        return Ok(Map::new());
+    }
+    let value = json::parse(body, &Bounds::CALL).map_err(|fault| {
+        let trouble = Trouble::new(
+            StatusCode::BAD_REQUEST,
+            "bad-json",
+            fault.what(),
+            fault.why(),
+            fault.fix(),
+        );
+        trouble.at(fault.at())
+    })?;
+    match value {
+        Value::Object(members) => Ok(members),
+        _ => Err(Trouble::bad_request("the body is not an object", "it is another kind of JSON")),
+    }
+}
+
+/// What has a place of its own is not given in another one.
+fn insert(into: &mut Map<String, Value>, name: &str, value: Value) -> Result<(), Trouble> {
+    if into.contains_key(name) {
+        let why = format!("`{name}` has another place than the body, and is there as well");
+        return Err(
+            Trouble::bad_request("the request says something twice", why).at(format!("/{name}"))
+        );
+    }
+    into.insert(name.into(), value);
+    Ok(())
+}
+
+/// Without the names of types.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((before, after)) = text.split_once("struct ") else { return text };
+    let rest = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    format!("{before}an object{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::routes;
+
+    fn route(name: &str) -> &'static Route {
+        routes().iter().find(|route| route.name == name).unwrap()
+    }
+
+    fn parts(path: &[(&str, &str)], body: &str) -> Parts {
+        let path = path.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        Parts { path, query: Map::new(), body: body.to_owned().into(), key: None }
+    }
+
+    #[test]
+    fn fields_come_from_where_the_table_says() {
+        let ask = parts(&[("name", "add")], r#"{"arguments": {"a": 1}}"#).ask(route("tool_call"));
+        let Ok(Ask::Call { request }) = ask else { panic!() };
+        assert_eq!(request, serde_json::json!({"tool": "add", "arguments": {"a": 1}}));
+        let ask = parts(&[("artifact", "x")], r#"{"version": 3}"#).ask(route("artifact_rollback"));
+        let Ok(Ask::Rollback { name, version }) = ask else { panic!() };
+        assert_eq!((name.as_str(), version), ("x", 3));
+        let keyed =
+            Parts { key: Some("k".into()), ..parts(&[], r#"{"run": {"command": ["true"]}}"#) };
+        let Ok(Ask::Run { manner, .. }) = keyed.ask(route("run")) else { panic!() };
+        assert_eq!(manner.key.unwrap().as_str(), "k");
+    }
+
+    #[test]
+    fn what_nobody_reads_is_refused() {
+        for (name, path, body) in [
+            ("run", None, r#"{"run": {"command": ["true"]}, "tenant": "x"}"#),
+            ("run", None, r#"{"run": {"command": ["true"], "uid": 0}}"#),
+            ("run", None, r#"{"run": {"command": ["true"]}, "ask": "show"}"#),
+            ("run", None, r#"{"run": {}, "run": {}}"#),
+            ("run", None, r#"{"run": 1}"#),
+            ("run", None, "[]"),
+            ("run", None, "{} x"),
+            ("run", None, "\u{feff}{}"),
+            ("run", None, r#"{"run": {"code": "\ud800"}}"#),
+            ("run", None, r#"{"run": {"code": 1e999}}"#),
+            ("run_cancel", Some(("call", "x")), "{}"),
+            ("tool_call", Some(("name", "add")), r#"{"tool": "sub"}"#),
+            ("run_cancel", Some(("call", "01ARZ3NDEKTSV4RRFFQ69G5FAV")), r#"{"state": 1}"#),
+        ] {
+            let path: Vec<_> = path.into_iter().collect();
+            let trouble = parts(&path, body).ask(route(name)).unwrap_err();
+            assert_eq!(trouble.status(), 400, "{name} {body}");
+            let problem = trouble.problem();
+            assert!(!problem.why.contains("struct"), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn a_query_says_each_thing_once_and_nothing_else() {
+        let fields = Fields::new();
+        let of = |name: &str, text: &str| query(route(name), &fields, text);
+        let good = of("runs", "limit=5&tool=add&since_ns=-1&status=success").unwrap();
+        assert_eq!(good.fields["limit"], 5);
+        assert_eq!(good.fields["since_ns"], -1);
+        assert!(of("run", "wait=false").unwrap().is_left);
+        for (name, text) in [
+            ("runs", "limit=5&limit=6"),
+            ("runs", "limit=a"),
+            ("runs", "limit="),
+            ("runs", "tenant=x"),
+            ("runs", "wait=false"),
+            ("runs", "ask=show"),
+            ("run", "wait=no"),
+            ("approval_await", "wait=false"),
+            ("run_events", "follow=1"),
+        ] {
+            assert_eq!(of(name, text).unwrap_err().status(), 400, "{name} {text}");
+        }
+    }
+}
