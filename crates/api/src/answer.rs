@@ -12,7 +12,7 @@ use hotcell_engine::{
 };
 use hotcell_ledger as ledger;
 use hotcell_record as record;
-use hotcell_request::{Fault, Request};
+use hotcell_request::{Fault, Listed, Request};
 use hotcell_review as review;
 use hotcell_types::{CallId, Caller, Name};
 use schemars::JsonSchema;
@@ -330,7 +330,10 @@ impl Door<'_> {
     fn tools(&self, words: Option<String>) -> Result<Answer, Problem> {
         match self.ask(engine::Ask::Tools(words))? {
             engine::Answer::Tools(tools) => {
-                let tools = tools.iter().map(Tool::from).collect();
+                let tool = |listed: &Listed| {
+                    Tool::of(&listed.tool, listed.enabled, self.engine, self.caller)
+                };
+                let tools = tools.iter().map(tool).collect();
                 Ok(Answer::Tools(Tools { version: 1, tools }))
             }
             _ => Err(Problem::no_answer()),
@@ -344,7 +347,7 @@ impl Door<'_> {
                 Problem { kind: ProblemKind::NotFound, ..problem }
             })
         })?;
-        Ok(Answer::Tool(Box::new(Tool { tool: found.tool().clone(), enabled: true })))
+        Ok(Answer::Tool(Box::new(Tool::of(&found, true, self.engine, self.caller))))
     }
 
     fn logs(

@@ -1,6 +1,9 @@
 //! What can be called.
 
+use hotcell_engine::Engine;
+use hotcell_engine::policy::Outlook;
 use hotcell_request as request;
+use hotcell_types::Caller;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,6 +14,11 @@ pub struct Tool {
     pub tool: request::Tool,
     /// Whether it can be called now.
     pub enabled: bool,
+    /// What the policy says to whoever asks, before there is a call: `possible` (some call could be allowed,
+    /// or looked at), `unspoken` (no rule speaks for it) or `never`. Missing where there is no telling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub outlook: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -19,8 +27,15 @@ pub struct Tools {
     pub tools: Vec<Tool>,
 }
 
-impl From<&request::Listed> for Tool {
-    fn from(listed: &request::Listed) -> Tool {
-        Tool { tool: listed.tool.tool().clone(), enabled: listed.enabled }
+impl Tool {
+    pub(crate) fn of(
+        tool: &request::Registered,
+        enabled: bool,
+        engine: &Engine,
+        caller: &Caller,
+    ) -> Tool {
+        let tool = tool.tool().clone();
+        let outlook = engine.outlook(caller, &tool).ok().map(Outlook::name);
+        Tool { tool, enabled, outlook }
     }
 }

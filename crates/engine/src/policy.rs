@@ -7,14 +7,14 @@ mod replay;
 use hotcell_approver::{ItemId, Public, SignedPolicy};
 use hotcell_extension::Extension;
 use hotcell_policy::{Constraints, Facts, Loaded, Snapshot, TokenStatus, Verdict};
-use hotcell_request::{Arguments, Call, Label, Request};
+use hotcell_request::{Arguments, Call, Label, Request, Tool};
 use hotcell_review::versions::Version;
 use hotcell_types::{Caller, Decision, Door, Name};
 
 pub use hotcell_approver::Policy as Statement;
 pub use hotcell_policy::{
-    At, DEFAULT, Expectation, Explained, Explanation, FILE_MOST, Fault, MODES, STATES, Warning,
-    expectations,
+    At, DEFAULT, Expectation, Explained, Explanation, FILE_MOST, Fault, MODES, Outlook, STATES,
+    Warning, expectations,
 };
 pub use hotcell_review::Given;
 pub use hotcell_review::versions::Rules;
@@ -183,6 +183,12 @@ impl Engine {
                 self.install_approved(caller, item, *given, *signed).map(PolicyAnswer::Installed)
             }
         }
+    }
+
+    /// What a caller can hope for with a tool, for lists: the calls are judged by themselves.
+    pub fn outlook(&self, caller: &Caller, tool: &Tool) -> Result<Outlook, Problem> {
+        let book = self.book()?;
+        Ok(book.policy.outlook(tool, caller, book.policy.tags_of(&caller.subject)))
     }
 
     /// The rules, ready to decide. Whoever they name as an approver has to be one.
