@@ -37,7 +37,7 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
     Options { quota, minimum, workspace, ceiling, copies, ..Options::at(home) }
 }
 
-fn unusable(error: OpenError) -> Problem {
+pub(crate) fn unusable(error: OpenError) -> Problem {
     let fix = match &error {
         OpenError::Record(error) => error.fix.clone(),
         _ => "see that the directory is yours and has room; HOTCELL_HOME names another".into(),

@@ -18,6 +18,7 @@ mod init;
 mod kernel;
 mod key;
 mod logs;
+mod mcp;
 mod policy;
 mod print;
 mod problem;
@@ -72,6 +73,7 @@ enum Command {
     Audit(audit::Command),
     Runs(runs::Args),
     Logs(logs::Args),
+    Mcp(mcp::Args),
     Replay(replay::Args),
     Gc(gc::Args),
     Backup(backup::BackupArgs),
@@ -166,6 +168,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Audit(command) => audit::main(command),
         Command::Runs(args) => runs::main(args),
         Command::Logs(args) => logs::main(args),
+        Command::Mcp(args) => mcp::main(args),
         Command::Replay(args) => replay::main(args),
         Command::Gc(args) => gc::main(args),
         Command::Backup(args) => backup::backup(args),

@@ -67,7 +67,7 @@ pub use gc::{Amount, Collected, Gc, Keep};
 pub use health::{Health, Load};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_review::Workflow;
-pub use hotcell_sandbox::lang;
+pub use hotcell_sandbox::{Sink, lang};
 pub use hotcell_tools::run;
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
