@@ -8,7 +8,7 @@ use hotcell_api::{Answer, Ask, Problem};
 use hotcell_request as request;
 use hotcell_types::{Caller, Effect, Effects};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::gate::Gate;
 use crate::names::{NAME_MOST, to_client};
@@ -123,6 +123,15 @@ pub(crate) fn output_of(tool: &request::Tool) -> Option<Arc<JsonObject>> {
 fn schema(schema: &Value) -> Arc<JsonObject> {
     let mut schema = schema.as_object().cloned().unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(|all| all.values_mut()) {
+        // Clients refuse the short forms of "anything" and "nothing", which mean the same.
+        match property {
+            Value::Bool(true) => *property = json!({}),
+            Value::Bool(false) => *property = json!({ "not": {} }),
+            _ => {}
+        }
+    }
     Arc::new(schema)
 }
 
@@ -139,6 +148,17 @@ pub(crate) fn annotations(effects: Effects) -> ToolAnnotations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_schema_is_one_of_an_object_whose_properties_are_objects() {
+        let told =
+            schema(&json!({ "properties": { "a": true, "b": false, "c": { "type": "null" } } }));
+        let expected = json!({
+            "type": "object",
+            "properties": { "a": {}, "b": { "not": {} }, "c": { "type": "null" } },
+        });
+        assert_eq!(Value::Object(JsonObject::clone(&told)), expected);
+    }
 
     #[test]
     fn annotations_follow_from_effects() {

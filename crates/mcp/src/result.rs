@@ -25,7 +25,7 @@ const LINKS_MOST: usize = 32;
 /// Most problems that are told.
 const PROBLEMS_MOST: usize = 8;
 
-/// The result of a call. `is_structured` says whether its tool has an output schema.
+/// The result of a call.
 pub(crate) async fn result(gate: &Gate, caller: &Caller, called: Called) -> CallToolResult {
     let Called { id, status, value, problems, artifacts, review, .. } = called;
     let mut content = Vec::new();
@@ -35,7 +35,9 @@ pub(crate) async fn result(gate: &Gate, caller: &Caller, called: Called) -> Call
     }
     let structured = value.map(|value| cut_streams(value, &artifacts));
     if let Some(value) = &structured {
-        content.push(ContentBlock::text(cut(&value.to_string(), TEXT_MOST, None)));
+        // A text is told as it is, and everything else as JSON.
+        let told = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        content.push(ContentBlock::text(cut(&told, TEXT_MOST, None)));
     } else if told.is_empty() {
         content.push(ContentBlock::text(format!("the call ended with `{}`", status.name())));
     }
