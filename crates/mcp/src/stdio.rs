@@ -248,7 +248,14 @@ impl Lines {
         while ended.elapsed() < GRACE && !lock(&self.under_way).is_empty() {
             sleep(Duration::from_millis(10)).await;
         }
+        self.stop().await;
+    }
+
+    /// Never comes back: the session ends by being stopped, which also ends what it carries out. An input that
+    /// is only over would have it wait for that first.
+    async fn stop(&self) {
         self.stop.cancel();
+        std::future::pending().await
     }
 }
 
@@ -276,8 +283,7 @@ impl Transport<RoleServer> for Lines {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             if !self.flush().await {
-                self.stop.cancel();
-                return None;
+                self.stop().await;
             }
             if let Some(line) = self.line() {
                 match self.take(line) {
@@ -287,7 +293,6 @@ impl Transport<RoleServer> for Lines {
             }
             if self.ended.is_some() {
                 self.wait_for_the_end().await;
-                return None;
             }
             let output = self.output.clone()?;
             tokio::select! {
@@ -353,11 +358,13 @@ fn read(line: &[u8]) -> Line {
         return wrong(id, "`jsonrpc` is not \"2.0\"");
     }
     let id = id.cloned();
-    match serde_json::from_value(value) {
-        Ok(message) => Line::Message(Box::new(message)),
+    let method = members.get("method").and_then(Value::as_str).map(str::to_owned);
+    match (serde_json::from_value(value), method) {
+        (Ok(message), _) => Line::Message(Box::new(message)),
         // Nobody waits for an answer.
-        Err(_) if id.is_none() => Line::Nothing,
-        Err(_) => wrong(id.as_ref(), "this is neither a request nor a response"),
+        (Err(_), _) if id.is_none() => Line::Nothing,
+        (Err(_), Some(method)) => Line::Wrong(id, not_understood(&method)),
+        (Err(_), None) => wrong(id.as_ref(), "this is neither a request nor a response"),
     }
 }
 
