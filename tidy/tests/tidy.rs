@@ -161,6 +161,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the HTTP door asks through `hotcell_api::answer` and knows no stage of the path",
     ),
     (
+        "hotcell-mcp",
+        &["hotcell-api", "hotcell-engine", "hotcell-request", "hotcell-types"],
+        "a door asks through `hotcell_api::answer` and has no way of its own to the engine",
+    ),
+    (
         "hotcell",
         &[
             "hotcell-api",
@@ -171,6 +176,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-glob",
             "hotcell-ledger",
             "hotcell-local",
+            "hotcell-mcp",
             "hotcell-record",
             "hotcell-request",
             "hotcell-review",

@@ -100,11 +100,13 @@ fn cut(text: &str, most: usize, whole: Option<&str>) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let head = text.floor_char_boundary(most / 2);
-    let tail = text.ceil_char_boundary(text.len().saturating_sub(most / 2));
-    let (head, rest) = text.split_at(head);
-    let tail = text.get(tail..).unwrap_or_default();
-    let left_out = rest.len().saturating_sub(tail.len());
+    let is_whole = |at: &usize| text.is_char_boundary(*at);
+    let end_of_head = (0..=most / 2).rev().find(is_whole).unwrap_or(0);
+    let begin_of_tail = (text.len().saturating_sub(most / 2)..=text.len()).find(is_whole);
+    let begin_of_tail = begin_of_tail.unwrap_or(text.len());
+    let head = text.get(..end_of_head).unwrap_or_default();
+    let tail = text.get(begin_of_tail..).unwrap_or_default();
+    let left_out = begin_of_tail.saturating_sub(end_of_head);
     let place = whole.map(|id| format!("; all of it: {}{id}", resources::SCHEME));
     format!("{head}\n… {left_out} bytes left out{} …\n{tail}", place.unwrap_or_default())
 }

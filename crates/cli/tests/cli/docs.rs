@@ -56,6 +56,7 @@ const COMMANDS: &[&str] = &[
     "key create",
     "key ls",
     "key revoke",
+    "mcp",
     "gc",
     "backup",
     "restore",

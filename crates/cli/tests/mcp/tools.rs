@@ -128,8 +128,8 @@ fn images_are_images_and_large_output_is_a_link_with_its_beginning_and_end() {
     assert_eq!(drawing["resource"]["text"], "<svg/>");
     let stdout = result["structuredContent"]["stdout"].as_str().unwrap();
     assert!(stdout.len() < 20_000 && stdout.starts_with("beginx") && stdout.ends_with("xend\n"));
-    let place = stdout.find("artifact://").unwrap();
-    let uri = stdout[place..].split_whitespace().next().unwrap();
+    let is_address = |word: &&str| word.starts_with("artifact://");
+    let uri = stdout.split_whitespace().find(is_address).unwrap();
     assert!(blocks.iter().any(|block| block["uri"] == uri), "{uri}");
     // The whole of it, in the parts in which a model reads it.
     let first = client.call("read_artifact", json!({ "uri": uri }));

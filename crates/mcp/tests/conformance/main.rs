@@ -1,11 +1,7 @@
 //! The conformance suite of the protocol, against the server over streamable HTTP. The suite and the Node that
 //! it needs come from npm; where they cannot be had, that is said.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(
     deprecated,
     reason = "the suite also tests what newer versions of the protocol leave out"
