@@ -142,7 +142,8 @@ fn every_hostile_program_ends_in_time_with_its_status() {
     let mut left: Vec<_> =
         std::fs::read_dir(world.home()).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
-    let record = ["artifacts", "hotcell.db", "hotcell.db-shm", "hotcell.db-wal", "keys", "run"];
+    let record =
+        ["artifacts", "door", "hotcell.db", "hotcell.db-shm", "hotcell.db-wal", "keys", "run"];
     left.retain(|name| !record.iter().any(|known| name == known));
     assert_eq!(left, ["anchor.log", "config.toml"], "nothing but the record is left in the home");
     for below in ["run/owners", "run/live"] {

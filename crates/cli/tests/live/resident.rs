@@ -130,7 +130,7 @@ fn what_lies_where_the_socket_should_be_is_left_alone() {
     let Some(world) = world() else { return };
     world.code(&[], "sh", "true").is(0, "", "");
     let door = world.home().join("door");
-    std::fs::create_dir(&door).unwrap();
+    std::fs::create_dir_all(&door).unwrap();
     std::fs::set_permissions(&door, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(door.join("socket"), "mine").unwrap();
     let ran = world.run(&["resident", "serve"]);
