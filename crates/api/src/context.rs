@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use hotcell_engine::lang::Host;
@@ -77,14 +76,14 @@ impl Context {
             Problem { at: "/context/ceiling".into(), ..problem }
         })?;
         let bounds = Bounds { ceiling, minimum: self.minimum };
-        let workspace = self.workspace.map(|word| PathBuf::from(os(word)));
+        let workspace = self.workspace.map(|word| PathBuf::from(OsString::from(word)));
         let surroundings = engine.surroundings(workspace.as_deref(), bounds);
         let mut surroundings = surroundings.map_err(|error| no_workspace(&error))?;
         let variables: BTreeMap<String, OsString> =
-            self.variables.into_iter().map(|(name, value)| (name, os(value))).collect();
+            self.variables.into_iter().map(|(name, value)| (name, value.into())).collect();
         let variable = |name: &str| variables.get(name).cloned();
         surroundings.host =
-            self.here.map(|here| Host::of_another(variable, PathBuf::from(os(here))));
+            self.here.map(|here| Host::of_another(variable, PathBuf::from(OsString::from(here))));
         Ok(surroundings)
     }
 }
@@ -93,11 +92,4 @@ fn no_workspace(error: &OpenError) -> Problem {
     let what = "the workspace cannot be used";
     let fix = "name a directory that can be read, and that hotcell's home does not lie in";
     Problem::new(ProblemKind::Invalid, what, error.to_string(), fix)
-}
-
-fn os(word: Word) -> OsString {
-    match word {
-        Word::Text(text) => text.into(),
-        Word::Bytes { bytes } => OsString::from_vec(bytes),
-    }
 }

@@ -10,11 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_engine::Engine;
-use hotcell_local::Desk;
+use hotcell_local::{Desk, Remote, Unreached};
 use hotcell_sandbox::cause;
-use hotcell_socket::{
-    Client, ClientSettings, ConnectError, Grace, ListenError, Listener, Server, Settings,
-};
+use hotcell_socket::{Grace, ListenError, Listener, Server, Settings};
 use hotcell_types::Span;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -184,16 +182,8 @@ fn status(json: bool) -> Result<u8, Problem> {
 }
 
 /// Whoever serves a home.
-fn reached(home: &Path) -> Result<Option<Client>, Problem> {
-    match Client::connect(&hotcell_local::socket(home), ClientSettings::default()) {
-        Ok(client) => Ok(Some(client)),
-        Err(error) if error.is_nobody() => Ok(None),
-        Err(error) => Err(not_reached(&error)),
-    }
-}
-
-fn not_reached(error: &ConnectError) -> Problem {
-    Problem::error("whoever serves this home cannot be asked").why(error.to_string())
+fn reached(home: &Path) -> Result<Option<Remote>, Problem> {
+    Remote::find(home).map_err(|Unreached(problem)| problem.into())
 }
 
 fn not_bound(error: ListenError) -> Problem {

@@ -3,14 +3,12 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope};
 
 use hotcell_api::{Answer, Ask, With, answer};
-use hotcell_engine::run::Word;
 use hotcell_engine::{Attached, Attachment, Engine, Input};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_socket::{Answerer, Cancel, Events, Incoming, Problem, Raw};
@@ -105,7 +103,12 @@ impl Desk {
         let files = files.into_iter().map(|file| next_file(request, file));
         let files = files.collect::<Result<_, _>>()?;
         let stdin = stdin.map(|stdin| self.stdin(stdin, request)).transpose()?;
-        Ok(Held { from, files, stdin, outputs: outputs.map(|path| PathBuf::from(os(path))) })
+        Ok(Held {
+            from,
+            files,
+            stdin,
+            outputs: outputs.map(|path| PathBuf::from(OsString::from(path))),
+        })
     }
 
     fn stdin(&self, stdin: along::Stdin, request: &mut Incoming) -> Result<Input, Problem> {
@@ -147,7 +150,7 @@ fn next_file(request: &mut Incoming, file: along::File) -> Result<Attachment, Pr
     let Some(part) = request.next_file() else {
         return Err(invalid("a file does not come along", "though it is announced"));
     };
-    held(os(file.name), part, file.bytes)
+    held(file.name.into(), part, file.bytes)
 }
 
 fn held(name: OsString, source: impl Read, bytes: u64) -> Result<Attachment, Problem> {
@@ -234,11 +237,4 @@ fn invalid(what: impl Into<String>, why: impl Into<String>) -> Problem {
 fn told(problem: hotcell_api::Problem) -> Problem {
     let hotcell_api::Problem { kind, at, what, why, fix } = problem;
     Problem { at, ..Problem::new(kind.name(), what, why, fix) }
-}
-
-fn os(word: Word) -> OsString {
-    match word {
-        Word::Text(text) => text.into(),
-        Word::Bytes { bytes } => OsString::from_vec(bytes),
-    }
 }

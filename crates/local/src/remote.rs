@@ -9,7 +9,9 @@ use hotcell_engine::run::Word;
 use hotcell_engine::{Attachment, Input};
 use hotcell_request::{Arguments, Request, json};
 use hotcell_sandbox::Sink;
-use hotcell_socket::{AskError, Canceller, Client, ClientSettings, ConnectError, Raw, Source};
+use hotcell_socket::{
+    AskError, Canceller, Client, ClientSettings, ConnectError, Peer, Raw, Source,
+};
 use serde_json::{Map, Value};
 
 use crate::along::{self, Along, Told};
@@ -65,6 +67,11 @@ impl Remote {
             Err(error) if error.is_nobody() => Ok(None),
             Err(error) => Err(Unreached(not_reached(&error))),
         }
+    }
+
+    /// Who serves.
+    pub fn server(&self) -> Peer {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).server()
     }
 
     /// Ends what is asked for at this moment.

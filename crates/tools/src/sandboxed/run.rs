@@ -243,6 +243,16 @@ impl Word {
     }
 }
 
+impl From<Word> for OsString {
+    /// For words that no rule looks at: every spelling will do.
+    fn from(word: Word) -> OsString {
+        match word {
+            Word::Text(text) => text.into(),
+            Word::Bytes { bytes } => OsString::from_vec(bytes),
+        }
+    }
+}
+
 impl LimitWords {
     fn is_empty(&self) -> bool {
         *self == LimitWords::default()
