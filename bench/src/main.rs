@@ -1,5 +1,5 @@
-//! Measures hotcell beside its peers, in two parts: the sandbox beside bare execution, bubblewrap and
-//! docker; the path and its record beside SQLite, a socket and a sandbox without them. Everything that is
+//! Measures hotcell beside its peers, in parts: the sandbox beside bare execution, bubblewrap and docker;
+//! the path and its record beside SQLite, a socket and a sandbox without them; warm starts beside others. Everything that is
 //! compared runs in turns in one run, so that the ratios hold even where the times do not. `README.md`
 //! says how to read the result.
 
@@ -13,6 +13,7 @@ mod report;
 mod rounds;
 mod scratch;
 mod stats;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -26,7 +27,7 @@ use report::{Part, Report};
 const USAGE: &str =
     "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--docker] [--no-layers]
 
-  --only PART  only `sandbox` or only `path`
+  --only PART  only `sandbox`, `path` or `warm`
   --quick      a tenth of the rounds: enough to see whether it works
   --markdown   print the tables as they stand in bench/README.md
   --write      put them there
@@ -122,6 +123,7 @@ fn measure(options: Options) -> Result<Vec<Report>, Failure> {
             match part {
                 Part::Sandbox => sandbox(options, &mut report)?,
                 Part::Path => path::measure(options, &mut report)?,
+                Part::Warm => warm::measure(options, &mut report)?,
             }
             report.circumstances(&begun, &Observed::now()?, options.quick);
             Ok(report)

@@ -88,7 +88,8 @@ impl Program {
         // The same first word for everybody: an interpreter finds its library by it.
         let own = OsString::from(&program);
         let args = [own].into_iter().chain(args.iter().map(OsString::from)).collect();
-        let command = hotcell_sandbox::Command { program, args, read_only, note: None };
+        let (tree, note, forks) = (None, None, false);
+        let command = hotcell_sandbox::Command { program, args, read_only, tree, note, forks };
         let mut env = lang::runtime_env(&Template::DEFAULT.limits);
         env.insert("PATH".into(), lang::search_path(&command));
         Program { name, language, command, env, prints, words }

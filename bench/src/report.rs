@@ -30,15 +30,17 @@ pub(crate) enum Part {
     #[default]
     Sandbox,
     Path,
+    Warm,
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 2] = [Part::Sandbox, Part::Path];
+    pub(crate) const ALL: [Part; 3] = [Part::Sandbox, Part::Path, Part::Warm];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Part::Sandbox => "sandbox",
             Part::Path => "path",
+            Part::Warm => "warm",
         }
     }
 
@@ -47,6 +49,7 @@ impl Part {
         match self {
             Part::Sandbox => ["<!-- bench:begin -->", "<!-- bench:end -->"],
             Part::Path => ["<!-- bench:path:begin -->", "<!-- bench:path:end -->"],
+            Part::Warm => ["<!-- bench:warm:begin -->", "<!-- bench:warm:end -->"],
         }
     }
 }
@@ -414,7 +417,7 @@ mod tests {
     #[test]
     fn only_what_stands_between_its_marks_changes() {
         let text = |sandbox: &str, path: &str| {
-            let [[a, b], [c, d]] = Part::ALL.map(Part::marks);
+            let [[a, b], [c, d], _] = Part::ALL.map(Part::marks);
             format!("1\n{a}\n{sandbox}{b}\n2\n{c}\n{path}{d}\n3\n")
         };
         let old = text("old\n", "old\n");

@@ -75,7 +75,9 @@ pub fn run_env(data: &[u8]) -> u64 {
         program: program.clone(),
         args: vec![program.into()],
         read_only: vec![],
+        tree: None,
         note: None,
+        forks: false,
     };
     let search = lang::search_path(&command);
     let dirs: Vec<_> = std::env::split_paths(&search).collect();

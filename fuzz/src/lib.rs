@@ -25,7 +25,7 @@ pub use policy::{glob, rule_file, when};
 pub use seccomp::seccomp;
 pub use socket::socket_frame;
 pub use text::{names, units};
-pub use wire::{wire_job, wire_order, wire_report, wire_setup, wire_supplies};
+pub use wire::{wire_job, wire_order, wire_report, wire_setup, wire_supplies, wire_zygote};
 
 /// A target by its name, with inputs to begin from.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -44,6 +44,7 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "run_env", run: run_env, seeds: lang::env_seeds },
     Target { name: "wire_setup", run: wire_setup, seeds: wire::setup_seeds },
     Target { name: "wire_order", run: wire_order, seeds: wire::order_seeds },
+    Target { name: "wire_zygote", run: wire_zygote, seeds: wire::zygote_seeds },
     Target { name: "wire_job", run: wire_job, seeds: wire::job_seeds },
     Target { name: "wire_report", run: wire_report, seeds: wire::report_seeds },
     Target { name: "wire_supplies", run: wire_supplies, seeds: wire::supplies_seeds },

@@ -2,9 +2,9 @@
 //! bytes: there is one spelling of everything.
 
 use hotcell_jail::wire::{
-    Blocked, Content, Ended, Entrance, Entry, Failed, Gone, Item, Job, JobParts, Limits,
+    Blocked, Content, Ended, Entrance, Entry, Failed, Forking, Gone, Item, Job, JobParts, Limits,
     MAX_CGROUPS, MAX_ENTRIES, MAX_FDS, MAX_ITEMS, MAX_PACKET, MAX_STRINGS, Moment, Order, Ready,
-    Report, Seen, Setup, Standing, Step, Supplies, What, Writer,
+    Report, Seen, Setup, Standing, Step, Supplies, What, Writer, Zygote, ZygoteParts,
 };
 
 use crate::outcome;
@@ -56,6 +56,10 @@ pub(crate) fn setup_seeds() -> Vec<Vec<u8>> {
 
 pub fn wire_order(data: &[u8]) -> u64 {
     let data = packet(data);
+    if let Ok(forking) = Forking::read(data) {
+        assert_eq!(written(|w| forking.write(w)), data);
+        return outcome(&[true, forking.drops_groups, forking.order.zygote == 0]);
+    }
     let Ok(order) = Order::read(data) else { return 1 };
     assert!(order.descriptors() <= 3 + MAX_CGROUPS && order.descriptors() <= MAX_FDS);
     assert_eq!(written(|w| order.write(w)), data);
@@ -65,9 +69,9 @@ pub fn wire_order(data: &[u8]) -> u64 {
 pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
     let limits =
         Limits { disk_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
-    let seed = |born, joins, cgroup_name| {
+    let order = |born, joins, cgroup_name| {
         let entrance = Entrance { born, joins };
-        let order = Order {
+        Order {
             outer_uid: 1,
             outer_gid: 2,
             limits,
@@ -75,15 +79,45 @@ pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
             cgroup_name,
             loopback: born,
             brings_places: joins == 7,
-        };
-        written(|w| order.write(w))
+            zygote: joins,
+        }
+    };
+    let seed = |born, joins, name| written(|w| order(born, joins, name).write(w));
+    let forking = Forking {
+        setup: Setup { user_namespace: false, proc: true, bare: false },
+        landlock_abi: 7,
+        drops_groups: true,
+        order: order(false, 4, b"/x"),
     };
     vec![
+        written(|w| forking.write(w)),
         seed(false, 0, b""),
         seed(true, 0, b"/hotcell-0123456789abcdef/1"),
         seed(true, 7, b"/x"),
         seed(false, 8, b"/x"),
     ]
+}
+
+pub fn wire_zygote(data: &[u8]) -> u64 {
+    let data = packet(data);
+    let Ok(zygote) = Zygote::read(data) else { return 1 };
+    let args: Vec<&[u8]> = zygote.args.clone().map(|text| text.to_bytes()).collect();
+    let env: Vec<&[u8]> = zygote.env.clone().map(|text| text.to_bytes()).collect();
+    assert!(Zygote::is_one(data) && args.len() <= MAX_STRINGS && env.len() <= MAX_STRINGS);
+    let Zygote { number, uid, gid, program, .. } = zygote;
+    let program = program.to_bytes();
+    let parts = ZygoteParts { number, uid, gid, program, args: &args, env: &env };
+    assert_eq!(written(|w| parts.write(w)), data);
+    outcome(&[args.is_empty(), env.is_empty(), uid == gid])
+}
+
+pub(crate) fn zygote_seeds() -> Vec<Vec<u8>> {
+    let seed = |number, args: &[&[u8]], env: &[&[u8]]| {
+        let program = b"/usr/bin/python3";
+        let parts = ZygoteParts { number, uid: 1, gid: 2, program, args, env };
+        written(|w| parts.write(w))
+    };
+    vec![seed(1, &[], &[]), seed(255, &[b"python3", b"-S"], &[b"A=b"]), seed(0, &[], &[])]
 }
 
 pub fn wire_job(data: &[u8]) -> u64 {
@@ -158,6 +192,8 @@ pub fn wire_report(data: &[u8]) -> u64 {
         Report::Refusing => 5,
         Report::Taken => 7,
         Report::Gone(_) => 6,
+        Report::Hatched => 130,
+        Report::Born => 131,
         Report::Poised { landlock_denied } => 128 + u64::from(landlock_denied),
     }
 }
@@ -177,6 +213,8 @@ pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
         Report::Taken,
         Report::Gone(gone),
         Report::Poised { landlock_denied: true },
+        Report::Hatched,
+        Report::Born,
     ];
     reports.iter().map(|report| written(|w| report.write(w))).collect()
 }

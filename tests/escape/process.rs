@@ -443,7 +443,7 @@ fn identity(own_id: bool) -> (Vec<String>, String) {
     let mut groups = String::new();
     let mut waits = Vec::new();
     for token in &attacks {
-        let attack = Attack::python(&format!("import time\ntime.sleep(20) # {token}"));
+        let attack = Attack::executed(&format!("import time\ntime.sleep(20) # {token}"));
         let attack = if own_id { attack.without_own_id() } else { attack };
         let running = attack.start().unwrap();
         let handle = running.handle();

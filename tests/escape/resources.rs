@@ -614,7 +614,7 @@ fn res_22_swap() {
     if !has_cgroups("res_22") {
         return;
     }
-    let running = Attack::python("import time\ntime.sleep(5) # hotcell-swap").limits(memory(32));
+    let running = Attack::executed("import time\ntime.sleep(5) # hotcell-swap").limits(memory(32));
     let running = running.start().unwrap();
     let handle = running.handle();
     let waiting = std::thread::spawn(move || running.wait(&mut Quiet, None).unwrap());

@@ -1,7 +1,10 @@
 // The TypeScript SDK as a client: prints what it saw, which tests/mcp/main.rs compares.
+//   client.mjs HOTCELL     starts `hotcell mcp`
+//   client.mjs URL KEY     asks a server
 
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 
 const PNG =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
@@ -11,11 +14,12 @@ open('made.txt', 'w').write('content')
 print(6 * 7)
 `;
 
-const transport = new StdioClientTransport({
-  command: process.argv[2],
-  args: ["mcp"],
-  env: process.env,
-});
+const [, , target, key] = process.argv;
+const transport = target.startsWith("http:")
+  ? new StreamableHTTPClientTransport(new URL(target), {
+      requestInit: { headers: { Authorization: `Bearer ${key}` } },
+    })
+  : new StdioClientTransport({ command: target, args: ["mcp"], env: process.env });
 const client = new Client({ name: "test", version: "1" }, { capabilities: {} });
 await client.connect(transport);
 const call = (name, args, options) =>

@@ -1,4 +1,8 @@
-"""The Python SDK as a client: prints what it saw, which tests/mcp/main.rs compares."""
+"""The Python SDK as a client: prints what it saw, which tests/mcp/main.rs compares.
+
+client.py HOTCELL     starts `hotcell mcp`
+client.py URL KEY     asks a server
+"""
 
 import asyncio
 import os
@@ -7,6 +11,8 @@ import time
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -26,9 +32,16 @@ def get(thing, *names):
     raise AttributeError(names)
 
 
-async def main() -> None:
+def connection():
+    if sys.argv[1].startswith("http:"):
+        client = create_mcp_http_client(headers={"Authorization": f"Bearer {sys.argv[2]}"})
+        return streamable_http_client(sys.argv[1], http_client=client)
     server = StdioServerParameters(command=sys.argv[1], args=["mcp"], env=dict(os.environ))
-    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+    return stdio_client(server)
+
+
+async def main() -> None:
+    async with connection() as streams, ClientSession(streams[0], streams[1]) as session:
         hello = await session.initialize()
         print("server", get(hello, "server_info", "serverInfo").name)
         names = [tool.name for tool in (await session.list_tools()).tools]

@@ -1,47 +1,36 @@
-//! The official SDKs as clients of `hotcell mcp`. They come from npm and from the Python package index; where
+//! The official SDKs as clients: of `hotcell mcp`, of `hotcell mcp` while a server has the home, and of that
+//! server over HTTP. They come from npm and from the Python package index; where
 //! they cannot be had, that is said.
 
 #[path = "../programs/binary.rs"]
 mod binary;
+mod served;
 
 use std::fs;
-use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use binary::binary;
-
-fn skip(what: &str, why: &str) {
-    let line = format!("SKIPPED {what}: {why}\n");
-    // The harness captures what goes through `eprintln`, not what goes through the descriptor.
-    let stderr = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
-    fs::File::from(stderr).write_all(line.as_bytes()).unwrap();
-}
+use served::{Server, has_sandbox, package, skip};
 
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp").join(name)
 }
 
-/// Where an SDK is, or why it is not there.
-fn sdk(name: &str) -> Result<PathBuf, String> {
-    let made = Command::new(here("setup")).arg(name).output().map_err(|error| error.to_string())?;
-    if !made.status.success() {
-        let text = String::from_utf8_lossy(&made.stderr);
-        return Err(text.lines().last().unwrap_or("setup failed").to_owned());
-    }
-    Ok(PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end()))
+/// How a client gets there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `hotcell mcp` with an engine of its own.
+    Alone,
+    /// `hotcell mcp`, while somebody serves the same home.
+    Served,
+    /// `/mcp` of that server.
+    Http,
 }
 
-/// Whether anything can be run here.
-fn has_sandbox(home: &Path) -> bool {
-    let run = Command::new(binary()).args(["run", "--", "true"]).env("HOTCELL_HOME", home).output();
-    run.unwrap().status.success()
-}
-
-/// Runs a client, which prints what it saw. It is the same for all of them.
-fn check(what: &str, client: impl FnOnce(&Path) -> Result<Command, String>) {
+/// Runs a client, which prints what it saw. It is the same for all of them, on every way.
+fn check(what: &str, way: Way, client: impl FnOnce(&Path) -> Result<Command, String>) {
     let dir = tempfile::tempdir().unwrap();
     let (home, work) = (dir.path().join("home"), dir.path().join("work"));
     fs::create_dir(&home).unwrap();
@@ -55,7 +44,14 @@ fn check(what: &str, client: impl FnOnce(&Path) -> Result<Command, String>) {
         Ok(command) => command,
         Err(why) => return skip(what, &why),
     };
-    command.arg(binary()).env("HOTCELL_HOME", &home).current_dir(&work);
+    let server = (way != Way::Alone).then(|| Server::start(&home, &work));
+    match &server {
+        Some(server) if way == Way::Http => command
+            .arg(format!("{}/mcp", server.url))
+            .arg(Server::key(&home, "tools,run,artifacts:read")),
+        _ => command.arg(binary()),
+    };
+    command.env("HOTCELL_HOME", &home).current_dir(&work);
     let output = command.output().unwrap();
     // Python spells them with capital letters.
     let told =
@@ -78,19 +74,17 @@ end
     assert_eq!(told, expected, "{errors}");
 }
 
-#[test]
-fn the_python_sdk() {
-    check("the Python SDK", |_| {
-        let mut command = Command::new(sdk("python")?.join("bin/python"));
+fn python(way: Way) {
+    check("the Python SDK", way, |_| {
+        let mut command = Command::new(package("python")?.join("bin/python"));
         command.arg(here("client.py"));
         Ok(command)
     });
 }
 
-#[test]
-fn the_typescript_sdk() {
-    check("the TypeScript SDK", |dir| {
-        let place = sdk("node")?;
+fn typescript(way: Way) {
+    check("the TypeScript SDK", way, |dir| {
+        let place = package("node")?;
         // Modules are looked for from where the file is, and it need not be ours to write to.
         fs::copy(here("client.mjs"), dir.join("client.mjs")).unwrap();
         symlink(place.join("node_modules"), dir.join("node_modules")).unwrap();
@@ -98,4 +92,34 @@ fn the_typescript_sdk() {
         command.arg(dir.join("client.mjs"));
         Ok(command)
     });
+}
+
+#[test]
+fn the_python_sdk() {
+    python(Way::Alone);
+}
+
+#[test]
+fn the_python_sdk_while_somebody_serves_the_home() {
+    python(Way::Served);
+}
+
+#[test]
+fn the_python_sdk_over_http() {
+    python(Way::Http);
+}
+
+#[test]
+fn the_typescript_sdk() {
+    typescript(Way::Alone);
+}
+
+#[test]
+fn the_typescript_sdk_while_somebody_serves_the_home() {
+    typescript(Way::Served);
+}
+
+#[test]
+fn the_typescript_sdk_over_http() {
+    typescript(Way::Http);
 }

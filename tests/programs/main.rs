@@ -4,6 +4,8 @@
 //! `HOTCELL_BIN` names the binary; without it the release build of this repository is made and used.
 
 mod binary;
+mod environments;
+mod humaneval;
 mod node;
 mod python;
 mod science;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{hotcell, judge, skip};
 
 /// The `bin` of the virtual environment, or why there is none.
-fn bin() -> Result<&'static Path, &'static str> {
+pub(crate) fn bin() -> Result<&'static Path, &'static str> {
     static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let bin = BIN.get_or_init(|| {
         let setup = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/setup");

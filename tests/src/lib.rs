@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use hotcell_sandbox::{
     Command, Holes, Input, Job, Refusal, Running, Sandbox, Settings, Sink, Stdin,
 };
-use hotcell_types::{Level, Limits, Outcome, Profile, Span, Template};
+use hotcell_types::{Level, Limits, Outcome, Profile, Span, Start, Template};
 
 pub use hotcell_sandbox::hole;
 
@@ -58,7 +58,31 @@ pub const SHARED_PLACES: [&str; 5] = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mque
 /// The sandbox as it is shipped, but for the launcher's switch.
 pub fn sandbox() -> &'static Sandbox {
     static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
-    SANDBOX.get_or_init(|| Sandbox::open(&settings()).expect("this host can run a sandbox"))
+    SANDBOX.get_or_init(|| {
+        let sandbox = Sandbox::open(&settings()).expect("this host can run a sandbox");
+        if is_warm() {
+            warm_up(&sandbox);
+        }
+        sandbox
+    })
+}
+
+/// Whether attacks in Python are forked from an interpreter that has started, as in a process that stays.
+pub fn is_warm() -> bool {
+    std::env::var_os("HOTCELL_WARM").is_some()
+}
+
+pub fn is_forked(outcome: &Outcome) -> bool {
+    matches!(outcome.start, Start::Forked | Start::Waiting)
+}
+
+/// Runs something until it is forked.
+pub fn warm_up(sandbox: &Sandbox) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_forked(&Attack::script("").start_in(sandbox).wait(&mut Quiet, None).unwrap()) {
+        assert!(Instant::now() < deadline, "nothing is ever forked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The same with the host's root at /host, which is what the new root keeps away.
@@ -79,7 +103,28 @@ impl Attack {
     /// Python, with the helpers of the prelude.
     pub fn python(code: &str) -> Attack {
         let code = format!("{PRELUDE}{code}");
-        Attack::program(PYTHON, &["python3", "-I", "-c", &code])
+        if is_warm() {
+            return Attack::script(&code);
+        }
+        Attack::in_arguments(&code)
+    }
+
+    /// The same, always executed: its code is what it is found by from outside.
+    pub fn executed(code: &str) -> Attack {
+        Attack::in_arguments(&format!("{PRELUDE}{code}"))
+    }
+
+    fn in_arguments(code: &str) -> Attack {
+        Attack::program(PYTHON, &["python3", "-I", "-c", code])
+    }
+
+    /// Python as `hotcell run FILE` starts it, without the prelude: forked, once there is something to be
+    /// forked from.
+    pub fn script(code: &str) -> Attack {
+        let attack = Attack::program(PYTHON, &[PYTHON, "-u", "/work/main.py"]);
+        let mut attack = attack.input("main.py", code.as_bytes());
+        attack.job.command.forks = true;
+        attack
     }
 
     pub fn shell(code: &str) -> Attack {
@@ -91,7 +136,9 @@ impl Attack {
             program: program.into(),
             args: args.iter().map(OsString::from).collect(),
             read_only: vec![],
+            tree: None,
             note: None,
+            forks: false,
         };
         let limits = Limits { timeout: Span::seconds(30), ..Template::DEFAULT.limits };
         let env = [("PATH", "/usr/bin:/bin:/usr/sbin:/sbin"), ("HOME", "/tmp")];

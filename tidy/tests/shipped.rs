@@ -31,16 +31,15 @@ fn product(messages: &[Value]) -> Vec<u8> {
     bytes
 }
 
-/// The build script of the sandbox, which makes the launcher.
-/// The one file that the build script of a crate made: its variable, the file, and where it was made.
-fn made_by(messages: &[Value], name: &str) -> (String, PathBuf, PathBuf) {
+/// The files that the build script of a crate made, by their variables, and where it made them.
+fn made_by(messages: &[Value], name: &str) -> (Vec<(String, PathBuf)>, PathBuf) {
     let scripts = messages.iter().filter(|m| m["reason"] == "build-script-executed");
     let mut ours = scripts.filter(|m| m["package_id"].as_str().unwrap().contains(name));
     let script = ours.next().expect("the crate has a build script");
-    let made = script["env"].as_array().unwrap();
-    let [pair] = &made[..] else { panic!("the build made {made:?}") };
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    (text(&pair[0]), text(&pair[1]).into(), text(&script["out_dir"]).into())
+    let made = script["env"].as_array().unwrap().iter();
+    let made = made.map(|pair| (text(&pair[0]), text(&pair[1]).into())).collect();
+    (made, text(&script["out_dir"]).into())
 }
 
 #[test]
@@ -59,20 +58,22 @@ fn no_crate_of_the_product_was_built_with_holes() {
 #[test]
 fn the_one_launcher_inside_is_the_one_without_holes() {
     let messages = build_messages();
-    let (name, image, out) = made_by(&messages, "crates/sandbox");
-    assert_eq!(name, "HOTCELL_LAUNCHER");
+    let (made, out) = made_by(&messages, "crates/sandbox");
+    let [(launcher, image), (zygote, library)] = &made[..] else { panic!("it made {made:?}") };
+    assert_eq!([&launcher[..], zygote], ["HOTCELL_LAUNCHER", "HOTCELL_ZYGOTE"]);
     assert!(image.starts_with(out.join("launcher")), "{image:?}");
+    assert!(library.starts_with(out.join("library")), "{library:?}");
 
     let (product, launcher) = (product(&messages), fs::read(image).unwrap());
     assert!(launcher.starts_with(ELF) && launcher.len() < 1 << 20, "{} bytes", launcher.len());
-    let (_, evaluator, _) = made_by(&messages, "crates/extension");
+    let (others, _) = made_by(&messages, "crates/extension");
+    let [(_, evaluator)] = &others[..] else { panic!("it made {others:?}") };
     let programs = product.windows(ELF.len()).filter(|w| *w == ELF).count();
-    assert_eq!(programs, 3, "there is more in it than itself, one launcher and one evaluator");
+    assert_eq!(programs, 4, "itself, one launcher, its library for zygotes and one evaluator");
     assert!(contains(&product, &launcher), "the launcher inside is another one");
-    assert!(
-        contains(&product, &fs::read(evaluator).unwrap()),
-        "the evaluator inside is another one"
-    );
+    for file in [library, evaluator] {
+        assert!(contains(&product, &fs::read(file).unwrap()), "{file:?} inside is another one");
+    }
 }
 
 #[test]

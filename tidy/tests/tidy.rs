@@ -16,6 +16,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the launcher stands alone: what it must know comes over its socket (crates/jail/src/wire.rs)",
     ),
     (
+        "hotcell-zygote",
+        &["hotcell-jail"],
+        "the library is one function: what it does is for hotcell-jail to do",
+    ),
+    (
         "hotcell-access",
         &["hotcell-types"],
         "keys take a transaction and give back changes: who records them, and what a scope opens, is for others",
@@ -84,6 +89,12 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
         "the evaluator stands alone in its sandbox: what it must know comes over its standard input",
     ),
     (
+        "hotcell-environment",
+        &["hotcell-types", "hotcell-workspace"],
+        "trees and names take a directory and a transaction: who may have one, and what runs in a sandbox, is \
+         the engine's affair",
+    ),
+    (
         "hotcell-extension",
         &["hotcell-evaluator", "hotcell-sandbox", "hotcell-types"],
         "it asks rules and tells what they said: what follows from that is the policy's affair",
@@ -105,6 +116,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-access",
             "hotcell-approver",
             "hotcell-bearer",
+            "hotcell-environment",
             "hotcell-extension",
             "hotcell-glob",
             "hotcell-ledger",
@@ -154,6 +166,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-access",
             "hotcell-api",
             "hotcell-engine",
+            "hotcell-mcp",
             "hotcell-record",
             "hotcell-request",
             "hotcell-types",
@@ -212,11 +225,13 @@ const CLOSED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Where `unsafe` may be written: the launcher's entry point and its system calls.
-const UNSAFE: [&str; 2] = ["crates/jail/src/main.rs", "crates/jail/src/sys.rs"];
+/// Where `unsafe` may be written: the launcher's entry points and its system calls.
+const UNSAFE: [&str; 3] =
+    ["crates/jail/src/main.rs", "crates/jail/src/sys.rs", "crates/zygote/src/lib.rs"];
 
 /// Crates that may be there in two versions, and why.
 const TWICE: &[(&str, &str)] = &[
+    ("base64", "rmcp, and cel, which only tests of the policy use"),
     ("bit-set", "fancy-regex, of jsonschema, and proptest"),
     ("bit-vec", "of bit-set"),
     ("getrandom", "ahash, of jsonschema"),

@@ -122,7 +122,9 @@ fn run_once(variant: &Variant) -> Result<f64, Box<dyn Error>> {
         program: std::fs::canonicalize("/bin/true")?,
         args: vec!["true".into()],
         read_only: Vec::new(),
+        tree: None,
         note: None,
+        forks: false,
     };
     let job = Job {
         command,

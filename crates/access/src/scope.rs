@@ -29,7 +29,7 @@ pub enum Scope {
     PolicyRead,
     /// Handing in a policy, which an approver has to have signed.
     PolicyWrite,
-    /// The tokens of the tenant: listing them, and revoking them.
+    /// One's own tokens: listing, narrowing and revoking them. None is made with it.
     Tokens,
     /// Numbers about the server, of all tenants.
     Metrics,

@@ -16,7 +16,7 @@ use hotcell_request::{Fault, Listed, Request};
 use hotcell_review as review;
 use hotcell_types::{CallId, Caller, Name};
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::artifact::{Artifact, Artifacts, Details, Lineage, Written};
@@ -123,18 +123,23 @@ pub struct Installed {
 }
 
 /// Some of an artifact's content.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
     pub version: u32,
     pub artifact: Artifact,
     pub from: u64,
-    #[serde(rename = "base64", serialize_with = "in_base64")]
+    #[serde(rename = "base64", serialize_with = "in_base64", deserialize_with = "of_base64")]
     #[schemars(with = "String")]
     pub bytes: Vec<u8>,
 }
 
 fn in_base64<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&Base64::encode_string(bytes))
+}
+
+fn of_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    let coded = String::deserialize(from)?;
+    Base64::decode_vec(&coded).map_err(serde::de::Error::custom)
 }
 
 /// Asks the engine, for somebody.
@@ -146,7 +151,10 @@ pub fn answer(
 ) -> Result<Answer, Problem> {
     let door = Door { engine, caller };
     match ask {
-        Ask::Call { request } => door.call(request_of(request)?, with.attached),
+        Ask::Call { request } => {
+            let attached = Attached { interrupt: Some(with.interrupt), ..with.attached };
+            door.call(request_of(request)?, attached)
+        }
         Ask::Run { run, manner } => {
             let made = run.make()?;
             let request = manner.of(made.request)?;
@@ -154,8 +162,8 @@ pub fn answer(
             let files = made.files;
             door.call(request, Attached { files, stdin, ..with.attached })
         }
-        Ask::Batch { calls } => door.batch(calls),
-        Ask::Replay { call, ignore } => door.replay(call, &ignore),
+        Ask::Batch { calls } => door.batch(calls, with.interrupt),
+        Ask::Replay { call, ignore } => door.replay(call, &ignore, with.interrupt),
         Ask::Cancel { call } => match door.ask(engine::Ask::Cancel(call))? {
             engine::Answer::Cancelled => Ok(Answer::Cancelled(Cancelled { version: 1, call })),
             _ => Err(Problem::no_answer()),
@@ -294,7 +302,11 @@ impl Door<'_> {
         }
     }
 
-    fn batch(&self, calls: Vec<crate::ask::Step>) -> Result<Answer, Problem> {
+    fn batch(
+        &self,
+        calls: Vec<crate::ask::Step>,
+        interrupt: &AtomicBool,
+    ) -> Result<Answer, Problem> {
         let step = |(place, step): (usize, crate::ask::Step)| {
             let request = request_of(step.request).map_err(|problem| Problem {
                 at: format!("/calls/{place}{}", problem.at),
@@ -307,7 +319,8 @@ impl Door<'_> {
             return Err(Problem::invalid("/calls", "there are too many calls", why));
         }
         let steps = calls.into_iter().enumerate().map(step).collect::<Result<_, Problem>>()?;
-        match self.ask(engine::Ask::Batch(steps))? {
+        let ask = Box::new(engine::Ask::Batch(steps));
+        match self.ask(engine::Ask::Unless(interrupt, ask))? {
             engine::Answer::Batch(replies) => {
                 let calls = replies.into_iter().map(Called::from).collect();
                 Ok(Answer::Calls(Calls { calls }))
@@ -316,12 +329,18 @@ impl Door<'_> {
         }
     }
 
-    fn replay(&self, call: CallId, ignore: &[String]) -> Result<Answer, Problem> {
+    fn replay(
+        &self,
+        call: CallId,
+        ignore: &[String],
+        interrupt: &AtomicBool,
+    ) -> Result<Answer, Problem> {
         let ignore = Ignore::new(ignore);
         let ignore = ignore.map_err(|error| {
             Problem::invalid("/ignore", "what may differ cannot be read", error)
         })?;
-        match self.ask(engine::Ask::Replay(call, ignore))? {
+        let ask = Box::new(engine::Ask::Replay(call, ignore));
+        match self.ask(engine::Ask::Unless(interrupt, ask))? {
             engine::Answer::Replayed(replayed) => Ok(Answer::Replayed(Replayed::from(&*replayed))),
             _ => Err(Problem::no_answer()),
         }
@@ -471,13 +490,7 @@ impl Door<'_> {
             return Err(Problem::no_answer());
         };
         Ok(match answer {
-            TokenAnswer::Minted { bearer, claims } => Answer::Minted(Minted {
-                version: 1,
-                token: bearer.reveal().to_owned(),
-                id: claims.id.to_string(),
-                uses: claims.uses,
-                expires_ns: claims.expires,
-            }),
+            TokenAnswer::Minted { bearer, claims } => Answer::Minted(Minted::of(&bearer, &claims)),
             TokenAnswer::Revoked(changed) => Answer::Revoked(Revoked { version: 1, changed }),
             TokenAnswer::Listed(page) => Answer::Tokens(Tokens::of(&page, limit, record::now())),
             TokenAnswer::Rotated => return Err(Problem::no_answer()),

@@ -1,14 +1,16 @@
 //! What calls were given and made.
 
+use std::borrow::Cow;
+
 use hotcell_ledger as ledger;
 use hotcell_types::CallId;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::words;
 
 /// Something that was made or used, and under which name.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {
     /// 1, 2, 3 … in the order of registration.
     pub seq: u64,
@@ -24,11 +26,11 @@ pub struct Artifact {
     pub size: u64,
     /// Whether the content was kept. What was too much, or has a key in it, is known by its digest.
     pub is_kept: bool,
-    pub media: &'static str,
+    pub media: Cow<'static, str>,
     #[serde(rename = "type")]
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// What it was to the call: `script`, `input`, `output`, `file`, `stdout` or `stderr`.
-    pub role: &'static str,
+    pub role: Cow<'static, str>,
     /// Nanoseconds since 1970.
     pub created: i64,
     #[schemars(schema_with = "words::id")]
@@ -36,7 +38,7 @@ pub struct Artifact {
     pub tool: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Artifacts {
     pub version: u32,
     pub artifacts: Vec<Artifact>,
@@ -118,9 +120,9 @@ impl From<&ledger::Artifact> for Artifact {
             digest: artifact.blob.digest.to_string(),
             size: artifact.blob.size,
             is_kept: artifact.is_kept,
-            media: artifact.media.name(),
-            kind: artifact.kind.name(),
-            role: artifact.role.name(),
+            media: artifact.media.name().into(),
+            kind: artifact.kind.name().into(),
+            role: artifact.role.name().into(),
             created: artifact.created,
             call: artifact.call,
             tool: artifact.tool.as_ref().map(ToString::to_string),

@@ -33,6 +33,9 @@ pub struct Code {
     /// Variables of the environment.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// An environment whose packages it can use, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
     /// What it reads on standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
@@ -72,7 +75,8 @@ impl Code {
             files.push(file.attachment(place)?);
         }
         let words = |words: Vec<String>| words.into_iter().map(Word::Text).collect();
-        let mut run = Run { template: self.template, limits: self.limits, ..Run::default() };
+        let Code { template, limits, environment, .. } = self;
+        let mut run = Run { template, limits, environment, ..Run::default() };
         match (self.code, self.command.is_empty()) {
             (Some(code), true) => {
                 let language = language(self.language.as_deref(), &code)?;
@@ -133,5 +137,26 @@ impl File {
             }
         };
         Ok(Attachment::of_bytes(self.name, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_named_in_the_call() {
+        let code: Code =
+            serde_json::from_str(r#"{"language": "python", "code": "1", "environment": "data"}"#)
+                .unwrap();
+        let Arguments::Value(arguments) = code.make().unwrap().request.arguments else {
+            panic!("the arguments are a value");
+        };
+        assert_eq!(arguments["environment"], "data");
+        let without: Code = serde_json::from_str(r#"{"language": "python", "code": "1"}"#).unwrap();
+        let Arguments::Value(arguments) = without.make().unwrap().request.arguments else {
+            panic!("the arguments are a value");
+        };
+        assert!(arguments.get("environment").is_none());
     }
 }

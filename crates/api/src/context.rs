@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use hotcell_engine::lang::Host;
 use hotcell_engine::run::{LimitWords, Word};
 use hotcell_engine::{Bounds, Engine, OpenError, Surroundings};
-use hotcell_types::{Door, Level};
+use hotcell_types::{Door, Level, Name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, ProblemKind};
+
+/// Where the problem of a workspace that cannot be used is.
+pub const WORKSPACE: &str = "/context/workspace";
 
 /// A caller's own surroundings.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +24,10 @@ pub struct Context {
     /// What kind of program asks: `cli`, `mcp` or `socket`.
     #[schemars(with = "String")]
     pub door: Door,
+    /// Who an agent's calls are made for, if that is not whoever runs it. From `mcp` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub subject: Option<Name>,
     /// The directory that tools read, and that working copies are taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Word>,
@@ -51,6 +58,7 @@ impl Context {
         let word = |path: PathBuf| Word::new(path.into_os_string());
         Context {
             door,
+            subject: None,
             workspace: workspace.map(word),
             here: here.map(word),
             variables: Host::VARIABLES.into_iter().filter_map(variable).collect(),
@@ -91,5 +99,6 @@ impl Context {
 fn no_workspace(error: &OpenError) -> Problem {
     let what = "the workspace cannot be used";
     let fix = "name a directory that can be read, and that hotcell's home does not lie in";
-    Problem::new(ProblemKind::Invalid, what, error.to_string(), fix)
+    let problem = Problem::new(ProblemKind::Invalid, what, error.to_string(), fix);
+    Problem { at: WORKSPACE.into(), ..problem }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod artifact;
 mod ask;
+pub mod batch;
 mod call;
 mod code;
 mod context;
@@ -23,13 +24,13 @@ pub use artifact::{Artifact, Artifacts, Details, Edge, Lineage, Link, Ruled, Wri
 pub use ask::{ArtifactFilter, Ask, Filter, Manner, PAGE, PAGE_MOST, Step};
 pub use call::{Called, Calls, Registered};
 pub use code::{Code, File};
-pub use context::Context;
+pub use context::{Context, WORKSPACE};
 pub use event::{Call, Event, Events, Log, Run, Runs, Verified};
 pub use policy::{
     Changed, Checked, Compared, Explained, Fault, Learned, Policy, RuleSaid, Rules, Signed,
     Suppose, Tested,
 };
-pub use problem::{Problem, ProblemKind};
+pub use problem::{Problem, ProblemKind, without_types};
 pub use queue::{Answered, Given, Item, Items, Rule};
 pub use token::{Bounds, Minted, Revoked, Token, Tokens};
 pub use tool::{Tool, Tools};

@@ -181,7 +181,7 @@ impl From<engine::Fault> for Fault {
 }
 
 impl Checked {
-    pub(crate) fn good(checked: engine::Checked) -> Checked {
+    pub fn good(checked: engine::Checked) -> Checked {
         let warning = |warning: engine::Warning| {
             let engine::Warning { at, what } = warning;
             Fault { line: at.line, column: at.column, what, fix: String::new() }
@@ -196,7 +196,7 @@ impl Checked {
         }
     }
 
-    pub(crate) fn faulty(faults: Vec<engine::Fault>) -> Checked {
+    pub fn faulty(faults: Vec<engine::Fault>) -> Checked {
         let faults = faults.into_iter().map(Fault::from).collect();
         let (warnings, extensions) = (Vec::new(), Vec::new());
         Checked { version: 1, good: false, rules: 0, faults, warnings, extensions }
@@ -211,7 +211,7 @@ impl From<Suppose> for engine::Suppose {
 }
 
 impl Explained {
-    pub(crate) fn of(explanation: &engine::Explanation, would_allow: String) -> Explained {
+    pub fn of(explanation: &engine::Explanation, would_allow: String) -> Explained {
         let said = |one: &engine::Explained| RuleSaid {
             rule: one.rule.clone(),
             decision: one.decision,
@@ -260,7 +260,7 @@ impl From<engine::Learned> for Learned {
 }
 
 impl Tested {
-    pub(crate) fn of(tested: Vec<engine::Tested>) -> Tested {
+    pub fn of(tested: Vec<engine::Tested>) -> Tested {
         let tests = tested.len();
         let failed = |one: engine::Tested| {
             let what = format!("{}: {}", one.call, one.wrong?);

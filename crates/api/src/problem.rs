@@ -139,3 +139,11 @@ impl From<&Fault> for Problem {
         engine::Problem::from(fault).into()
     }
 }
+
+/// What is wrong with a document, without the names of types.
+pub fn without_types(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((before, after)) = text.split_once("struct ") else { return text };
+    let rest = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    format!("{before}an object{rest}")
+}

@@ -80,6 +80,18 @@ pub struct Revoked {
     pub changed: bool,
 }
 
+impl Minted {
+    pub fn of(bearer: &bearer::Bearer, claims: &bearer::Claims) -> Minted {
+        Minted {
+            version: 1,
+            token: bearer.reveal().to_owned(),
+            id: claims.id.to_string(),
+            uses: claims.uses,
+            expires_ns: claims.expires,
+        }
+    }
+}
+
 impl Bounds {
     pub(crate) fn read(self) -> Result<TokenBounds, Problem> {
         let wrong = |at: &str, why: &dyn std::fmt::Display| {

@@ -1,5 +1,6 @@
 //! `hotcell approver`: the key of a person who answers what waits.
 
+use hotcell_approver::Public;
 use hotcell_types::Name;
 use serde_json::json;
 
@@ -15,6 +16,9 @@ pub(crate) enum Command {
     New {
         /// Who it is; not the name of anybody who asks for things
         name: Name,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
     /// Prints the line of this home's key, as policies name it
     Show {
@@ -26,13 +30,13 @@ pub(crate) enum Command {
 
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
-        Command::New { name } => (new(name), false),
+        Command::New { name, json } => (new(name, json), json),
         Command::Show { json } => (show(json), json),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
 }
 
-fn new(name: Name) -> Result<u8, Problem> {
+fn new(name: Name, json: bool) -> Result<u8, Problem> {
     let home = Config::load()?.settings().home;
     let file = key::path(&home);
     if file.symlink_metadata().is_ok() {
@@ -41,7 +45,7 @@ fn new(name: Name) -> Result<u8, Problem> {
             .fix("`hotcell approver show` prints its line; to use another, move it away"));
     }
     let approver = key::make(&home, name, &mut key::terminal()?)?;
-    let code = print::data(&format!("{}\n", approver.public()));
+    let code = print::data(&told(&approver.public(), json));
     print::to_people(&format!(
         "hotcell: the key is in `{}`; a policy that names the line above under `approvers:` lets it answer\n",
         file.display()
@@ -51,14 +55,15 @@ fn new(name: Name) -> Result<u8, Problem> {
 
 fn show(json: bool) -> Result<u8, Problem> {
     let public = key::read(&Config::load()?.settings().home)?.public().clone();
-    let fingerprint = public.fingerprint().to_string();
-    Ok(print::data(&if json {
-        let line = public.to_string();
-        let document = json!({
-            "version": 1, "name": public.name(), "fingerprint": fingerprint, "line": line,
-        });
-        format!("{document}\n")
-    } else {
-        format!("{public}\n")
+    Ok(print::data(&told(&public, json)))
+}
+
+fn told(public: &Public, json: bool) -> String {
+    if !json {
+        return format!("{public}\n");
+    }
+    print::document(&json!({
+        "version": 1, "name": public.name(), "fingerprint": public.fingerprint().to_string(),
+        "line": public.to_string(),
     }))
 }

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Checked, Which, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
 use hotcell_ledger::{Artifact, Content, Filter, MAX_PAGE, Media, Named, Page, Role, Search, Tag};
-use hotcell_record::{From, Standing};
+use hotcell_record::Standing;
 use hotcell_sandbox::cause;
 use hotcell_types::{CallId, Name};
 
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
-use crate::{exit, home};
+use crate::{audit, exit, home, progress};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -307,9 +307,9 @@ fn verify(json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
     let database = home::database()?;
     let anchor = database.with_file_name("anchor.log");
-    let record = hotcell_record::verify(&database, Some(&anchor), From::Start);
+    let record = audit::verified(&database, &anchor);
     let home = database.parent().unwrap_or(&database);
-    let checked = verify_artifacts(home)
+    let checked = progress::while_doing("checking artifacts", || verify_artifacts(home))
         .map_err(|problem| Problem::error(problem.what).why(problem.why).fix(problem.fix))?;
     let code = match record.standing {
         Standing::Broken => exit::ERROR,

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 use hotcell_engine::artifacts::{Checked, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_record::{Event, Fault, Filter, From, Kind, Standing, Verdict};
+use hotcell_record::{
+    Event, Fault, Filter, From, Kind, Standing, Verdict, export_watched, verify_watched,
+};
 use hotcell_sandbox::cause;
 use hotcell_types::Name;
 
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
+use crate::progress::{self, Progress};
 use crate::{exit, home};
 
 #[derive(Debug, clap::Subcommand)]
@@ -105,8 +108,9 @@ fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
     let database = home::database()?;
     let anchor = anchor.unwrap_or_else(|| database.with_file_name("anchor.log"));
-    let mut verdict = hotcell_record::verify(&database, Some(&anchor), From::Start);
-    let artifacts = also_artifacts(&database, &mut verdict);
+    let mut verdict = verified(&database, &anchor);
+    let artifacts =
+        progress::while_doing("checking artifacts", || also_artifacts(&database, &mut verdict));
     let code = match verdict.standing {
         Standing::Sound => 0,
         Standing::Unproven => exit::REFUSED,
@@ -124,6 +128,12 @@ fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
         verdict.to_string()
     };
     Ok(print::data_and(&text, code))
+}
+
+/// The record as it is on the disk, from its first event on.
+pub(crate) fn verified(database: &Path, anchor: &Path) -> Verdict {
+    let line = Progress::start("checking events");
+    verify_watched(database, Some(anchor), From::Start, &mut |done, all| line.at(done, all))
 }
 
 /// What the chain vouches for in other tables is a part of it.
@@ -164,7 +174,9 @@ fn export(file: Option<PathBuf>) -> Result<u8, Problem> {
             Box::new(BufWriter::new(made.map_err(|e| not_written(&e))?))
         }
     };
-    let exported = hotcell_record::export(&database, &mut out);
+    let line = Progress::start("writing events");
+    let exported = export_watched(&database, &mut out, &mut |done, all| line.at(done, all));
+    drop(line);
     let exported = exported.map_err(|error| {
         Problem::error("the export could not be written").why(error.to_string())
     })?;

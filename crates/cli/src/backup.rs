@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::print;
 use crate::problem::{self, Problem};
 use crate::run::report::size;
-use crate::{exit, home};
+use crate::{exit, home, progress};
 
 /// What a restored home cannot know.
 const CANNOT: &str = "what was recorded after the backup was made: compare with the anchor.log of the \
@@ -47,7 +47,8 @@ pub(crate) fn backup(args: BackupArgs) -> u8 {
 
 fn back_up(args: &BackupArgs) -> Result<u8, Problem> {
     let engine = home::look()?;
-    let copied = engine.backup(&home::caller(), &args.file)?;
+    let copy = || engine.backup(&home::caller(), &args.file);
+    let copied = progress::while_doing("copying the home", copy)?;
     let (events, contents) = (copied.verdict.events, copied.contents);
     Ok(home::close(
         engine,
@@ -69,7 +70,8 @@ pub(crate) fn restore(args: RestoreArgs) -> u8 {
 
 fn put_back(args: &RestoreArgs) -> Result<u8, Problem> {
     let home = Config::load()?.settings().home;
-    let restored = hotcell_engine::restore(&home::caller(), &home, &args.file)?;
+    let restore = || hotcell_engine::restore(&home::caller(), &home, &args.file);
+    let restored = progress::while_doing("restoring, and verifying", restore)?;
     let code = match restored.verdict.standing {
         _ if !restored.artifacts.is_fine() => exit::ERROR,
         Standing::Sound => 0,

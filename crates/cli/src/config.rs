@@ -14,6 +14,7 @@ use std::str::FromStr;
 use hotcell_engine::run::LimitWords;
 use hotcell_engine::{Globs, SnapshotBounds};
 use hotcell_sandbox::{Settings, cause};
+use hotcell_serve::Endpoint;
 use hotcell_types::{Bytes, Level, Network, SomeLimits, Template};
 use rustix::fs::OFlags;
 use serde::Deserialize;
@@ -28,6 +29,14 @@ const MAX_BYTES: u64 = 64 * 1024;
 const DEFAULT_QUOTA: Bytes = Bytes::mib(10 * 1024);
 
 const OPERATOR: &str = "/etc/hotcell/config.toml";
+const HOME: &str = "HOTCELL_HOME";
+const DATA_HOME: &str = "XDG_DATA_HOME";
+const DEFAULT: &str = "default";
+
+const ENDPOINT: &str = "traces.endpoint";
+const FILES: &str = "workspace.files";
+const BYTES: &str = "workspace.bytes";
+const EXCEPT: &str = "workspace.except";
 const MIN_LEVEL: &str = "HOTCELL_MIN_LEVEL";
 const TEMPLATE: &str = "HOTCELL_TEMPLATE";
 
@@ -37,6 +46,8 @@ const RULES: &str = "Settings:
   quota        the most that the home may have on the disk, such as 2GiB: `hotcell gc` keeps to it
   [ceiling]    the most that any call may ask for, as texts: memory, cpu, pids, timeout, cpu_time,
                disk, files, open_files, output
+  [traces]     endpoint is a collector of OpenTelemetry to which `hotcell serve` and `hotcell resident`
+               send spans, such as http://127.0.0.1:4318/v1/traces [default: none]
   [workspace]  copies that runs work on: files and bytes are the most of one [100000, 1GiB], except
                is a list of patterns, as in gitignore, of what is left out
 
@@ -54,21 +65,34 @@ the user's file says, otherwise what the operator's says, otherwise 10GiB.
 Of each ceiling the lowest that any file says holds. A call that asks for more is refused; limits that
 nobody asked for, those of templates and tools, are lowered to it. Of files and bytes of a copy of the
 workspace the lowest holds as well, and what either file leaves out is left out; a project has no say
-in that. A copy comes on top of the ceilings.";
+in that. A copy comes on top of the ceilings. Spans go where the operator's file says, otherwise where
+the user's says; a project has no say in that either.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Prints each setting with its value and where it comes from
     #[command(after_help = RULES)]
-    Show,
+    Show(ShowArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// As a table: the file, the variable or the default that each value is from, and which others it
+    /// overrides
+    #[arg(long)]
+    origin: bool,
+    /// Print one JSON document, with all of that in it
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn main(command: Command) -> u8 {
-    match command {
-        Command::Show => match Config::load() {
-            Ok(config) => print::data(&config.show()),
-            Err(problem) => problem::report(&problem, false),
-        },
+    let Command::Show(args) = command;
+    match Config::load() {
+        Ok(config) if args.json => print::data(&config.document()),
+        Ok(config) if args.origin => print::data(&config.table()),
+        Ok(config) => print::data(&config.show()),
+        Err(problem) => problem::report(&problem, args.json),
     }
 }
 
@@ -83,12 +107,44 @@ pub(crate) struct Config {
     ceilings: Vec<Setting<SomeLimits>>,
     copies: SnapshotBounds,
     copies_said: Vec<Setting<Copies>>,
+    traces: Option<Setting<Endpoint>>,
+    /// Everything that anybody said, whether it holds or not.
+    said: Vec<Named>,
 }
 
 #[derive(Debug, Clone)]
 struct Setting<T> {
     value: T,
     source: String,
+}
+
+impl<T> Setting<T> {
+    fn named(&self, name: impl Into<String>, text: impl FnOnce(&T) -> String) -> Named {
+        Named { name: name.into(), value: text(&self.value), origin: self.source.clone() }
+    }
+}
+
+/// A setting as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    name: String,
+    value: String,
+    origin: String,
+}
+
+impl Named {
+    fn new(name: &str, value: impl ToString, origin: &str) -> Named {
+        Named { name: name.into(), value: value.to_string(), origin: origin.into() }
+    }
+
+    /// What kind of place it was set in.
+    fn kind(&self) -> &'static str {
+        match self.origin.as_str() {
+            DEFAULT => "default",
+            MIN_LEVEL | TEMPLATE | HOME | DATA_HOME => "variable",
+            _ => "file",
+        }
+    }
 }
 
 impl Config {
@@ -125,33 +181,87 @@ impl Config {
         self.copies.clone()
     }
 
-    fn show(&self) -> String {
-        let line = |name: &str, value: &str, source: &str| {
-            format!("{name}: {} ({})\n", print::harmless(value), print::harmless(source))
-        };
-        let mut text = [
-            line("min_level", self.min_level.value.name(), &self.min_level.source),
-            line("template", self.template.value.name, &self.template.source),
-            line("quota", &self.quota.value.to_string(), &self.quota.source),
-            line("home", &self.home.value.display().to_string(), &self.home.source),
-        ]
-        .concat();
+    /// Where spans go.
+    pub(crate) fn traces(&self) -> Option<Endpoint> {
+        self.traces.as_ref().map(|traces| traces.value.clone())
+    }
+
+    /// Each setting with the value that holds, in the order in which they are shown. A list of patterns
+    /// stands once for each file that has one: all of them hold.
+    fn holding(&self) -> Vec<Named> {
+        let mut all = vec![
+            self.min_level.named("min_level", |level| level.name().into()),
+            self.template.named("template", |template| template.name.into()),
+            self.quota.named("quota", Bytes::to_string),
+            self.home.named("home", |home| home.display().to_string()),
+        ];
         for (limit, most) in self.ceiling().said() {
             let says_so = |said: &&Setting<SomeLimits>| {
                 said.value.said().any(|one| one == (limit, most.clone()))
             };
             let source = self.ceilings.iter().find(says_so).map_or("", |said| &said.source);
-            text.push_str(&line(&format!("ceiling.{limit}"), &most, source));
+            all.push(Named::new(&format!("ceiling.{limit}"), most, source));
         }
-        for Setting { value: Copies { files, bytes, except }, source } in &self.copies_said {
-            let files = files.map(|files| ("files", files.to_string()));
-            let bytes = bytes.map(|bytes| ("bytes", bytes.to_string()));
-            let except = (!except.is_empty()).then(|| ("except", except.join(" ")));
-            for (name, value) in [files, bytes, except].into_iter().flatten() {
-                text.push_str(&line(&format!("workspace.{name}"), &value, source));
-            }
+        all.extend(self.traces.iter().map(|traces| traces.named(ENDPOINT, Endpoint::to_string)));
+        let copies = || self.copies_said.iter();
+        let files = copies().filter_map(|said| Some((said.value.files?, &said.source)));
+        if let Some((files, source)) = files.min_by_key(|(files, _)| *files) {
+            all.push(Named::new(FILES, files, source));
         }
-        text
+        let bytes = copies().filter_map(|said| Some((said.value.bytes?, &said.source)));
+        if let Some((bytes, source)) = bytes.min_by_key(|(bytes, _)| *bytes) {
+            all.push(Named::new(BYTES, bytes, source));
+        }
+        all.extend(copies().filter_map(|said| said.value.patterns(&said.source)));
+        all
+    }
+
+    /// What was said of a setting, and does not hold.
+    fn overridden<'a>(&'a self, holds: &'a Named) -> impl Iterator<Item = &'a Named> {
+        let others = self.said.iter().filter(move |said| said.name == holds.name);
+        others.filter(move |said| said.origin != holds.origin && holds.name != EXCEPT)
+    }
+
+    fn show(&self) -> String {
+        let line = |Named { name, value, origin }: &Named| {
+            format!("{name}: {} ({})\n", print::harmless(value), print::harmless(origin))
+        };
+        self.holding().iter().map(line).collect()
+    }
+
+    fn table(&self) -> String {
+        let mut rows = vec![["SETTING", "VALUE", "ORIGIN", "OVERRIDES"].map(String::from)];
+        for holds in self.holding() {
+            let others = self.overridden(&holds);
+            let others: Vec<String> =
+                others.map(|other| format!("{} ({})", other.value, other.origin)).collect();
+            let others = if others.is_empty() { "-".into() } else { others.join(", ") };
+            let Named { name, value, origin } = holds;
+            rows.push([name, value, origin, others].map(|cell| print::harmless(&cell)));
+        }
+        print::table(&rows)
+    }
+
+    fn document(&self) -> String {
+        let of = |named: &Named| {
+            serde_json::json!({
+                "value": named.value, "kind": named.kind(), "origin": named.origin,
+            })
+        };
+        let settings: Vec<_> = self
+            .holding()
+            .iter()
+            .map(|holds| {
+                let overrides: Vec<_> = self.overridden(holds).map(of).collect();
+                let mut one = of(holds);
+                if let Some(members) = one.as_object_mut() {
+                    members.insert("name".into(), holds.name.as_str().into());
+                    members.insert("overrides".into(), overrides.into());
+                }
+                one
+            })
+            .collect();
+        print::document(&serde_json::json!({ "version": 1, "settings": settings }))
     }
 }
 
@@ -165,6 +275,13 @@ struct Content {
     #[serde(default)]
     ceiling: LimitWords,
     workspace: Option<CopyWords>,
+    traces: Option<TraceWords>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TraceWords {
+    endpoint: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -183,13 +300,21 @@ struct Copies {
     except: Vec<String>,
 }
 
+impl Copies {
+    fn patterns(&self, source: &str) -> Option<Named> {
+        let except = self.except.join(" ");
+        (!except.is_empty()).then(|| Named::new(EXCEPT, except, source))
+    }
+}
+
 /// Where settings come from; a value, so that the rules can be tested without the machine's own.
 #[derive(Debug)]
 struct Places {
     operator: PathBuf,
     /// Who may own the operator's file: root.
     operator_uid: u32,
-    home: Setting<PathBuf>,
+    /// The one that holds first.
+    homes: Vec<Setting<PathBuf>>,
     directory: Option<PathBuf>,
     min_level: Option<OsString>,
     template: Option<OsString>,
@@ -203,7 +328,7 @@ impl Places {
         Ok(Places {
             operator: OPERATOR.into(),
             operator_uid: 0,
-            home: home()?,
+            homes: homes()?,
             directory: std::env::current_dir().ok(),
             min_level: std::env::var_os(MIN_LEVEL),
             template: std::env::var_os(TEMPLATE),
@@ -212,8 +337,9 @@ impl Places {
 
     fn read(self) -> Result<Config, Problem> {
         let own_uid = rustix::process::geteuid().as_raw();
+        let home = self.homes.first().cloned().ok_or_else(no_home)?;
         let operator = Source::file(&self.operator, Some(self.operator_uid))?;
-        let user = Source::file(&self.home.value.join("config.toml"), Some(own_uid))?;
+        let user = Source::file(&home.value.join("config.toml"), Some(own_uid))?;
         let project = self.project()?;
         let environment = Source {
             min_level: variable(MIN_LEVEL, self.min_level)?,
@@ -225,18 +351,29 @@ impl Places {
                 .why("a copy takes memory of the machine, which is not the project's")
                 .fix("remove it, and set it in the user's config.toml"));
         }
+        if let Some((_, source)) = project.traces {
+            return Err(Problem::invalid(format!("{source} cannot say anything of [traces]"))
+                .why("where spans go is for whoever runs the server to say")
+                .fix("remove it, and set it in the operator's or the user's config.toml"));
+        }
+        let mut said: Vec<Named> = defaults();
+        let shown = |home: &PathBuf| home.display().to_string();
+        said.extend(self.homes.iter().map(|home| home.named("home", shown)));
+        [&operator, &user, &project, &environment].iter().for_each(|source| source.tell(&mut said));
         let copies_said: Vec<_> = [operator.copies, user.copies].into_iter().flatten().collect();
         let ceilings = [operator.ceiling, user.ceiling, project.ceiling];
         let levels = [operator.min_level, user.min_level, project.min_level, environment.min_level];
         let templates = [operator.template, user.template, project.template, environment.template];
         Ok(Config {
-            home: self.home,
+            home,
             min_level: min_level(levels)?,
             template: template(templates)?,
             quota: quota(operator.quota, user.quota, project.quota)?,
             ceilings: ceilings.into_iter().flatten().collect(),
             copies: copies(&copies_said)?,
             copies_said,
+            traces: operator.traces.or(user.traces).map(parse).transpose()?,
+            said,
         })
     }
 
@@ -252,32 +389,47 @@ impl Places {
 
 /// Where the home is, before anything is read.
 pub(crate) fn home_path() -> Result<PathBuf, Problem> {
-    home().map(|home| home.value)
+    homes()?.into_iter().next().map(|home| home.value).ok_or_else(no_home)
 }
 
-/// `$HOTCELL_HOME`, else the XDG data directory.
-fn home() -> Result<Setting<PathBuf>, Problem> {
-    if let Some(home) = std::env::var_os("HOTCELL_HOME").filter(|h| !h.is_empty()) {
-        let value = PathBuf::from(home);
-        if !value.is_absolute() {
-            return Err(Problem::invalid("HOTCELL_HOME is not an absolute path")
-                .fix("give it from the root, such as /var/lib/hotcell"));
-        }
-        return Ok(Setting { value, source: "HOTCELL_HOME".into() });
+/// `$HOTCELL_HOME`, else the XDG data directory: all that are named, the one that holds first.
+fn homes() -> Result<Vec<Setting<PathBuf>>, Problem> {
+    let own = std::env::var_os(HOME).filter(|home| !home.is_empty()).map(PathBuf::from);
+    if own.as_ref().is_some_and(|home| !home.is_absolute()) {
+        return Err(Problem::invalid("HOTCELL_HOME is not an absolute path")
+            .fix("give it from the root, such as /var/lib/hotcell"));
     }
+    let own = own.map(|value| Setting { value, source: HOME.into() });
     // A relative one is to be ignored, says the specification.
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|d| d.is_absolute());
-    if let Some(data) = data {
-        return Ok(Setting { value: data.join("hotcell"), source: "XDG_DATA_HOME".into() });
-    }
-    let home = std::env::home_dir().filter(|h| h.is_absolute()).ok_or_else(|| {
-        Problem::invalid("there is no home directory").fix("set HOTCELL_HOME to a directory")
-    })?;
-    Ok(by_default(home.join(".local/share/hotcell")))
+    let data = std::env::var_os(DATA_HOME).map(PathBuf::from).filter(|data| data.is_absolute());
+    let data = data.map(|data| Setting { value: data.join("hotcell"), source: DATA_HOME.into() });
+    let usual = std::env::home_dir().filter(|home| home.is_absolute());
+    let usual = usual.map(|home| by_default(home.join(".local/share/hotcell")));
+    Ok([own, data, usual].into_iter().flatten().collect())
+}
+
+fn no_home() -> Problem {
+    Problem::invalid("there is no home directory").fix("set HOTCELL_HOME to a directory")
+}
+
+/// What holds where nobody says anything.
+fn defaults() -> Vec<Named> {
+    let copies = SnapshotBounds::default();
+    vec![
+        Named::new("min_level", Level::DEFAULT_MINIMUM, DEFAULT),
+        Named::new("template", Template::DEFAULT.name, DEFAULT),
+        Named::new("quota", DEFAULT_QUOTA, DEFAULT),
+        Named::new(FILES, copies.entries, DEFAULT),
+        Named::new(
+            BYTES,
+            Bytes::kib(u32::try_from(copies.bytes / 1024).unwrap_or(u32::MAX)),
+            DEFAULT,
+        ),
+    ]
 }
 
 fn by_default<T>(value: T) -> Setting<T> {
-    Setting { value, source: "default".into() }
+    Setting { value, source: DEFAULT.into() }
 }
 
 /// What one source says.
@@ -286,11 +438,35 @@ struct Source {
     min_level: Said,
     template: Said,
     quota: Said,
+    traces: Said,
     ceiling: Option<Setting<SomeLimits>>,
     copies: Option<Setting<Copies>>,
 }
 
 impl Source {
+    /// Everything that it says, as it is shown.
+    fn tell(&self, all: &mut Vec<Named>) {
+        let words = [
+            ("min_level", &self.min_level),
+            ("template", &self.template),
+            ("quota", &self.quota),
+            (ENDPOINT, &self.traces),
+        ];
+        for (name, said) in words {
+            all.extend(said.iter().map(|(value, origin)| Named::new(name, value, origin)));
+        }
+        if let Some(Setting { value, source }) = &self.ceiling {
+            let each = value.said();
+            all.extend(
+                each.map(|(limit, most)| Named::new(&format!("ceiling.{limit}"), most, source)),
+            );
+        }
+        if let Some(Setting { value, source }) = &self.copies {
+            all.extend(value.files.map(|files| Named::new(FILES, files, source)));
+            all.extend(value.bytes.map(|bytes| Named::new(BYTES, bytes, source)));
+        }
+    }
+
     /// A file that may be missing. `owner` and root are whose it must be, if that matters.
     fn file(path: &Path, owner: Option<u32>) -> Result<Source, Problem> {
         let shown = path.display();
@@ -304,7 +480,7 @@ impl Source {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             Problem::invalid(format!("`{shown}` is wrong in line {line}")).why(e.message()).fix(
-                "the settings are min_level, template, quota and the tables ceiling and workspace",
+                "the settings are min_level, template, quota and the tables ceiling, traces and workspace",
             )
         })?;
         let ceiling = content.ceiling.read().map_err(|error| {
@@ -321,6 +497,7 @@ impl Source {
             min_level: at(content.min_level),
             template: at(content.template),
             quota: at(content.quota),
+            traces: at(content.traces.map(|traces| traces.endpoint)),
             ceiling: Some(Setting { value: ceiling, source: shown.to_string() }),
             copies: copies.transpose()?,
         })
@@ -510,7 +687,7 @@ mod tests {
             Places {
                 operator: self.dir.path().join("etc/config.toml"),
                 operator_uid: rustix::process::geteuid().as_raw(),
-                home: by_default(self.dir.path().join("home")),
+                homes: vec![by_default(self.dir.path().join("home"))],
                 directory: Some(deep),
                 min_level: self.variable.clone(),
                 template: None,
@@ -625,6 +802,54 @@ mod tests {
         );
         fixture.file("project", "[workspace]\nfiles = 5\n");
         assert!(fixture.error().contains("cannot say anything of [workspace]"));
+    }
+
+    #[test]
+    fn where_spans_go_is_for_the_operator_to_say_and_not_for_a_project() {
+        let fixture = Fixture::new();
+        assert_eq!(fixture.read().unwrap().traces(), None);
+        fixture.file("user", "[traces]\nendpoint = \"http://127.0.0.1:1\"\n");
+        let traces = |fixture: &Fixture| fixture.read().unwrap().traces().unwrap().to_string();
+        assert_eq!(traces(&fixture), "http://127.0.0.1:1/v1/traces");
+        fixture.file("operator", "[traces]\nendpoint = \"http://127.0.0.1:2\"\n");
+        assert_eq!(traces(&fixture), "http://127.0.0.1:2/v1/traces");
+        let shown = fixture.read().unwrap().show();
+        assert!(shown.contains("traces.endpoint: http://127.0.0.1:2/v1/traces ("), "{shown}");
+        fixture.file("operator", "[traces]\nendpoint = \"https://elsewhere\"\n");
+        assert!(fixture.error().contains("over plain HTTP"), "{}", fixture.error());
+        fixture.file("operator", "[traces]\nendpiont = \"x\"\n");
+        assert!(fixture.error().contains("unknown field `endpiont`"), "{}", fixture.error());
+        fixture.file("operator", "");
+        fixture.file("project", "[traces]\nendpoint = \"http://127.0.0.1:3\"\n");
+        assert!(fixture.error().contains("cannot say anything of [traces]"), "{}", fixture.error());
+    }
+
+    #[test]
+    fn the_table_says_what_each_value_overrides() {
+        let mut fixture = Fixture::new();
+        fixture.file(
+            "operator",
+            "min_level = \"no-proc\"\nquota = \"1GiB\"\n[ceiling]\npids = \"50\"\n",
+        );
+        fixture.file("user", "quota = \"2GiB\"\n[workspace]\nfiles = 9\nexcept = [\"*.o\"]\n");
+        fixture.file("project", "[ceiling]\npids = \"40\"\n");
+        fixture.variable = Some("full".into());
+        let table = fixture.read().unwrap().table();
+        let table = table.replace(fixture.dir.path().to_str().unwrap(), "");
+        let rows: Vec<String> =
+            table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let etc = "(/etc/config.toml)";
+        for row in [
+            "SETTING VALUE ORIGIN OVERRIDES",
+            &format!("min_level full HOTCELL_MIN_LEVEL user (default), no-proc {etc}"),
+            "template code-executor default -",
+            &format!("quota 2GiB /home/config.toml 10GiB (default), 1GiB {etc}"),
+            &format!("ceiling.pids 40 /project/.hotcell/config.toml 50 {etc}"),
+            "workspace.files 9 /home/config.toml 100000 (default)",
+            "workspace.except *.o /home/config.toml -",
+        ] {
+            assert!(rows.iter().any(|have| have == row), "{row}\n{table}");
+        }
     }
 
     #[test]

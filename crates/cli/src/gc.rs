@@ -9,16 +9,17 @@ use hotcell_types::{Bytes, Span};
 use serde_json::json;
 
 use crate::config::Config;
-use crate::home;
 use crate::print;
 use crate::problem::{self, Problem};
 use crate::run::report::size;
+use crate::{home, progress};
 
 /// Removes old contents, so that the home stays within its quota
 ///
 /// What goes are contents of artifacts, and arguments and results of calls: the oldest first, until the home
 /// is within its quota, and with --keep everything that is older. The chain stays, and with it what everything
-/// was and when; so does the content of whatever has a tag or a verdict. Others may use the home meanwhile.
+/// was and when; so does the content of whatever has a tag or a verdict. Environments that no name stands for
+/// and no run uses go in any case. Others may use the home meanwhile.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only say what would be removed, to the minute
@@ -64,31 +65,41 @@ fn collect(args: Args) -> Result<u8, Problem> {
     let engine = home::look()?;
     let gc = if args.dry_run { Gc::OnlyTell } else { Gc::Remove };
     let keep = Keep { age: args.keep.map(|age| age.0), quota };
-    let collected = engine.gc(&home::caller(), keep, gc)?;
-    let Collected { contents, payloads, used, compacted } = collected;
+    let collect = || engine.gc(&home::caller(), keep, gc);
+    let collected = progress::while_doing("looking for what can go", collect)?;
+    let Collected { contents, environments, payloads, used, compacted } = collected;
     let text = if args.json {
         let amount = |amount: Amount| json!({ "count": amount.count, "bytes": amount.bytes });
         let document = json!({
             "version": 1, "dry_run": args.dry_run, "artifact_contents": amount(contents),
-            "payloads": amount(payloads), "used_bytes": used, "quota_bytes": quota,
-            "record": compacted.map(document),
+            "environments": amount(environments), "payloads": amount(payloads),
+            "used_bytes": used, "quota_bytes": quota, "record": compacted.map(document),
         });
         format!("{document}\n")
     } else {
         let verb = if args.dry_run { "would be removed" } else { "removed" };
         format!(
-            "{verb}: {} contents of artifacts ({}), {} arguments and results ({})\n\
+            "{verb}: {} contents of artifacts ({}), {} arguments and results ({}){}\n\
              used before: {} of {}\n{}",
             contents.count,
             size(contents.bytes),
             payloads.count,
             size(payloads.bytes),
+            of_environments(environments),
             size(used),
             size(quota),
             compacted.map(words).unwrap_or_default(),
         )
     };
     Ok(home::close(engine, print::data(&text)))
+}
+
+/// Most homes have none.
+fn of_environments(amount: Amount) -> String {
+    match amount.count {
+        0 => String::new(),
+        count => format!(", {count} environments ({})", size(amount.bytes)),
+    }
 }
 
 /// What became of the record's own file.

@@ -9,6 +9,7 @@ use hotcell_approver::{Public, SignedPolicy};
 use hotcell_engine::Engine;
 use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, Rules, Statement};
 use hotcell_types::{Name, hex};
+use serde_json::json;
 
 use crate::config::Config;
 use crate::print;
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// The public line of somebody who has a key already; says what they have to sign, and changes nothing
     #[arg(long, value_name = "FILE")]
     approver: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -62,7 +66,8 @@ impl Profile {
 const UNSIGNED: &str = "policy.unsigned.yaml";
 
 pub(crate) fn main(args: Args) -> u8 {
-    init(args).unwrap_or_else(|problem| problem::report(&problem, false))
+    let json = args.json;
+    init(args).unwrap_or_else(|problem| problem::report(&problem, json))
 }
 
 fn init(args: Args) -> Result<u8, Problem> {
@@ -71,7 +76,7 @@ fn init(args: Args) -> Result<u8, Problem> {
     let engine = home::engine(home::options(&config, None))?;
     has_none(&engine)?;
     let code = match &args.approver {
-        Some(file) => for_another(&engine, &home, args.profile, &public(file)?)?,
+        Some(file) => for_another(&engine, &home, &args, &public(file)?)?,
         None => {
             let mut terminal = key::terminal()?;
             let approver = match key::path(&home).symlink_metadata() {
@@ -81,8 +86,16 @@ fn init(args: Args) -> Result<u8, Problem> {
             let rules = args.profile.policy(&approver.public());
             let signed = SignedPolicy::sign(&approver, policy::prepared(&engine, &rules)?);
             let public = approver.public();
-            print::to_people(&format!("approver {} ({})\n", public.name(), public.fingerprint()));
-            policy::install(&engine, rules, signed)?
+            let fingerprint = public.fingerprint().to_string();
+            print::to_people(&format!("approver {} ({fingerprint})\n", public.name()));
+            let number = policy::install(&engine, rules, signed)?;
+            print::data(&match args.json {
+                true => print::document(&json!({
+                    "version": 1, "number": number, "approver": public.name(),
+                    "fingerprint": fingerprint,
+                })),
+                false => policy::holds(number),
+            })
         }
     };
     Ok(home::close(engine, code))
@@ -103,10 +116,10 @@ fn has_none(engine: &Engine) -> Result<(), Problem> {
 fn for_another(
     engine: &Engine,
     home: &Path,
-    profile: Profile,
+    args: &Args,
     approver: &Public,
 ) -> Result<u8, Problem> {
-    let rules = profile.policy(approver);
+    let rules = args.profile.policy(approver);
     let Statement { home: id, sequence, .. } = policy::prepared(engine, &rules)?;
     let file = home.join(UNSIGNED);
     let written = OpenOptions::new()
@@ -120,6 +133,12 @@ fn for_another(
         Problem::error(format!("`{}` cannot be written", file.display())).why(error.to_string())
     })?;
     let (id, file) = (hex::text(&id), file.display());
+    if args.json {
+        return Ok(print::data(&print::document(&json!({
+            "version": 1, "policy": file.to_string(), "home_id": id, "number": sequence,
+            "approver": approver.name(),
+        }))));
+    }
     Ok(print::data(&format!(
         "{file} is the policy. {name} signs it with\n  \
          hotcell policy sign {file} --home-id {id} --number {sequence} > policy.signature\n\

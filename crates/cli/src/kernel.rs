@@ -2,9 +2,7 @@
 //! same.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use hotcell_api::{Called, Context};
 use hotcell_approver::ItemId;
@@ -16,14 +14,11 @@ use hotcell_local::{Remote, Unreached};
 use hotcell_request::{Arguments, Request, json};
 use hotcell_review::MOST_WAIT;
 use hotcell_socket::{AskError, Canceller};
-use hotcell_types::{Door, Status};
+use hotcell_types::{CallId, Door, Status};
 
 use crate::config::{self, Config};
 use crate::home;
 use crate::problem::Problem;
-
-/// How often it is looked whether somebody gave up waiting.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(crate) enum Kernel {
     Here(Box<Engine>),
@@ -89,9 +84,7 @@ impl Kernel {
 
     /// What is configured here holds there as well.
     fn there(remote: Remote, options: Options) -> Kernel {
-        let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
-        let context = Context::here(Door::Cli, options.workspace.as_deref(), bounds);
-        Kernel::There(Box::new(There { remote, context }))
+        Kernel::There(Box::new(There { remote, context: context(&options) }))
     }
 
     /// What ends a call that somebody else carries out.
@@ -122,6 +115,16 @@ impl Kernel {
         }
     }
 
+    /// Ends a call that is under way. Says whether there was one.
+    pub(crate) fn cancel(&self, id: CallId) -> bool {
+        match self {
+            Kernel::Here(engine) => {
+                matches!(engine.ask(&home::caller(), Ask::Cancel(id)), Answer::Cancelled)
+            }
+            Kernel::There(there) => there.remote.canceller().cancel(),
+        }
+    }
+
     /// Waits for somebody to agree, and has it carried out then.
     pub(crate) fn wait<'a>(
         &self,
@@ -140,7 +143,8 @@ impl Kernel {
                 }
             }
             Kernel::There(there) => {
-                let called = there.wait(&item.to_string(), interrupt, along(attached));
+                let (item, context) = (item.to_string(), there.context.clone());
+                let called = there.remote.wait(&item, context, along(attached), interrupt);
                 called.map_err(not_asked)
             }
         }
@@ -162,36 +166,15 @@ impl Kernel {
     }
 }
 
-impl There {
-    /// A signal only sets a flag: somebody has to look at it, and tell.
-    fn wait(
-        &self,
-        item: &str,
-        interrupt: &AtomicBool,
-        with: hotcell_local::With<'_>,
-    ) -> Result<Called, AskError> {
-        let is_over = AtomicBool::new(false);
-        let pass_on = || {
-            while !is_over.load(Ordering::SeqCst) {
-                if interrupt.load(Ordering::SeqCst) && self.remote.canceller().cancel() {
-                    return;
-                }
-                thread::park_timeout(LOOK_EVERY);
-            }
-        };
-        thread::scope(|scope| {
-            let passing_on = scope.spawn(pass_on);
-            let called = self.remote.wait(item, self.context.clone(), with);
-            is_over.store(true, Ordering::SeqCst);
-            passing_on.thread().unpark();
-            called
-        })
-    }
+/// What whoever serves the home has to know of this process.
+pub(crate) fn context(options: &Options) -> Context {
+    let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
+    Context::here(Door::Cli, options.workspace.as_deref(), bounds)
 }
 
 fn along(attached: Attached<'_>) -> hotcell_local::With<'_> {
     let Attached { files, stdin, sink, outputs, .. } = attached;
-    hotcell_local::With { files, stdin, sink, outputs }
+    hotcell_local::With { files, stdin, sink, started: None, outputs }
 }
 
 /// What cannot be read is told as it is where the call would have been made.
@@ -206,15 +189,9 @@ fn read(request: Request) -> Result<Request, Box<Called>> {
     }
 }
 
-fn not_asked(error: AskError) -> Problem {
+pub(crate) fn not_asked(error: AskError) -> Problem {
     match error {
-        AskError::Refused(problem) => hotcell_api::Problem::of_kind(
-            &problem.kind,
-            problem.what.clone(),
-            problem.why.clone(),
-            problem.fix.clone(),
-        )
-        .into(),
+        AskError::Refused(problem) => problem_of(&problem).into(),
         AskError::Lost { why } => Problem::error("the hotcell that serves this home ended early")
             .why(why)
             .fix("`hotcell runs` tells whether the call was made, and what became of it"),
@@ -222,4 +199,10 @@ fn not_asked(error: AskError) -> Problem {
             .why(other.to_string())
             .fix("nothing was begun: try again"),
     }
+}
+
+/// What whoever serves the home said.
+pub(crate) fn problem_of(problem: &hotcell_socket::Problem) -> hotcell_api::Problem {
+    let hotcell_socket::Problem { kind, at, what, why, fix } = problem.clone();
+    hotcell_api::Problem { at, ..hotcell_api::Problem::of_kind(&kind, what, why, fix) }
 }

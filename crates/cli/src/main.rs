@@ -8,9 +8,11 @@ mod approver;
 mod artifact;
 mod audit;
 mod backup;
+mod batch;
 mod completions;
 mod config;
 mod doctor;
+mod env;
 mod exit;
 mod gc;
 mod home;
@@ -22,11 +24,14 @@ mod mcp;
 mod policy;
 mod print;
 mod problem;
+mod progress;
 mod replay;
 mod resident;
 mod run;
 mod runs;
 mod serve;
+mod shell;
+mod signals;
 mod template;
 mod token;
 mod tool;
@@ -36,10 +41,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use hotcell_sandbox::lang;
 use kernel::Begun;
+use print::Colour;
 use problem::Problem;
 
 /// Runs untrusted code in a sandbox it cannot leave
@@ -48,17 +54,37 @@ use problem::Problem;
     name = "hotcell",
     version,
     max_term_width = 100,
-    after_help = exit::help(),
+    after_help = format!("{}\n\n{}", shell::ABOUT, exit::help()),
     disable_help_subcommand = true
 )]
 struct Cli {
+    #[command(flatten)]
+    manners: Manners,
     #[command(subcommand)]
     command: Command,
+}
+
+/// What every command has.
+#[derive(Debug, clap::Args)]
+struct Manners {
+    /// Colour: auto (at a terminal, unless NO_COLOR is set or TERM is dumb), always or never
+    #[arg(
+        long = "color",
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t = Colour::Auto,
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 900
+    )]
+    colour: Colour,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Batch(batch::Args),
     Doctor(doctor::Args),
     /// Tools: what can be called, and calling it
     #[command(subcommand)]
@@ -87,6 +113,9 @@ enum Command {
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
+    /// Environments: packages that runs can use
+    #[command(subcommand)]
+    Env(env::Command),
     /// Tokens: what the policy allows, remembered for a while and for so many calls
     #[command(subcommand)]
     Token(token::Command),
@@ -109,6 +138,8 @@ enum Command {
 #[derive(Debug, Parser)]
 #[command(name = "hotcell", version, max_term_width = 100, disable_help_subcommand = true)]
 struct OnlyRun {
+    #[command(flatten)]
+    manners: Manners,
     #[command(subcommand)]
     command: RunCommand,
 }
@@ -118,12 +149,12 @@ enum RunCommand {
     Run(Box<run::Args>),
 }
 
-fn parse(words: &[OsString]) -> Result<Command, clap::Error> {
+fn parse(words: &[OsString]) -> Result<(Command, Manners), clap::Error> {
     if !is_run(words) {
-        return Cli::try_parse_from(words).map(|cli| cli.command);
+        return Cli::try_parse_from(words).map(|cli| (cli.command, cli.manners));
     }
     OnlyRun::try_parse_from(words).map(|cli| match cli.command {
-        RunCommand::Run(args) => Command::Run(args),
+        RunCommand::Run(args) => (Command::Run(args), cli.manners),
     })
 }
 
@@ -139,10 +170,16 @@ fn asks_for_help(words: &[OsString]) -> bool {
 fn main() -> ExitCode {
     raise_open_files();
     let words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() == 1 && shell::is_possible() {
+        return ExitCode::from(shell::main(Cli::command()));
+    }
     // What is most probably needed comes up while it is found out what for.
     let begun = (is_run(&words) && !asks_for_help(&words)).then(Begun::begin);
     let code = match parse(&words) {
-        Ok(command) => dispatch(command, &words, begun),
+        Ok((command, manners)) => {
+            print::choose(manners.colour);
+            dispatch(command, &words, begun)
+        }
         Err(error) => not_parsed(&error, &words),
     };
     ExitCode::from(code)
@@ -160,6 +197,7 @@ fn raise_open_files() {
 fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
     match command {
         Command::Run(args) => run::main(*args, words, begun.unwrap_or_else(Begun::begin)),
+        Command::Batch(args) => batch::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Tool(command) => tool::main(command),
         Command::Policy(command) => policy::main(command),
@@ -178,6 +216,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Reject(args) => approve::reject(args),
         Command::Approver(command) => approver::main(command),
         Command::Artifact(command) => artifact::main(command),
+        Command::Env(command) => env::main(command),
         Command::Token(command) => token::main(command),
         Command::Key(command) => api_key::main(command),
         Command::Template(command) => template::main(command),
@@ -189,8 +228,13 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
 
 /// Help and version are data; everything else is a wrong use.
 fn not_parsed(error: &clap::Error, words: &[OsString]) -> u8 {
+    print::choose(asked_colour(words));
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return print::exit_of(error.print());
+        let text = error.render();
+        return print::data(&match print::colour_of_data() {
+            true => text.ansi().to_string(),
+            false => text.to_string(),
+        });
     }
     problem::report(&usage_problem(error), asks_for_json(words))
 }
@@ -199,6 +243,21 @@ fn not_parsed(error: &clap::Error, words: &[OsString]) -> u8 {
 /// `--json` among hotcell's own words counts.
 fn asks_for_json(words: &[OsString]) -> bool {
     words.iter().take_while(|w| *w != "--").any(|w| w == "--json")
+}
+
+/// The same for `--color`.
+fn asked_colour(words: &[OsString]) -> Colour {
+    let own: Vec<&str> =
+        words.iter().take_while(|w| *w != "--").filter_map(|word| word.to_str()).collect();
+    let joined = own.iter().find_map(|word| word.strip_prefix("--color="));
+    let apart = || {
+        own.windows(2).find_map(|pair| match pair {
+            ["--color", when] => Some(*when),
+            _ => None,
+        })
+    };
+    let when = joined.or_else(apart).and_then(|when| Colour::from_str(when, false).ok());
+    when.unwrap_or(Colour::Auto)
 }
 
 fn usage_problem(error: &clap::Error) -> Problem {
@@ -261,6 +320,36 @@ mod tests {
         OnlyRun::command().debug_assert();
     }
 
+    /// What prints nothing that `--json` could make a document of.
+    const WITHOUT_JSON: [(&str, &str); 6] = [
+        ("hotcell audit export", "what it writes is JSON Lines in any case"),
+        ("hotcell batch", "a result is a line of JSON in any case"),
+        ("hotcell completions", "a script for a shell"),
+        ("hotcell mcp", "what it says is messages of a protocol"),
+        ("hotcell resident serve", "serves, and prints nothing"),
+        ("hotcell serve", "serves; its log has a form of its own, and --openapi is JSON"),
+    ];
+
+    #[test]
+    fn every_command_that_prints_data_prints_it_as_json_if_asked() {
+        fn walk(command: &clap::Command, path: &str, without: &mut Vec<String>) {
+            let path = format!("{path} {}", command.get_name()).trim().to_owned();
+            let does_something = !command.is_subcommand_required_set();
+            let has_json = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+            if does_something && !has_json {
+                without.push(path.clone());
+            }
+            command.get_subcommands().for_each(|below| walk(below, &path, without));
+        }
+        let mut without = Vec::new();
+        let mut root = Cli::command();
+        root.build();
+        // The shell itself prints nothing.
+        root.get_subcommands().for_each(|command| walk(command, "hotcell", &mut without));
+        without.sort();
+        assert_eq!(without, WITHOUT_JSON.map(|(command, _)| command), "give it `--json`");
+    }
+
     #[test]
     fn run_alone_is_read_and_explained_as_it_is_among_all_commands() {
         for line in [
@@ -275,13 +364,15 @@ mod tests {
             "hotcell run --tiemout 1s f.py",
             "hotcell run -c x",
             "hotcell run --version",
+            "hotcell run --color never f.py --color x",
+            "hotcell run --color red f.py",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let told = |parsed: Result<Command, clap::Error>| match parsed {
-                Ok(command) => format!("{command:?}"),
+            let told = |parsed: Result<(Command, Manners), clap::Error>| match parsed {
+                Ok(parsed) => format!("{parsed:?}"),
                 Err(error) => format!("{:?} {}", error.kind(), error.render()),
             };
-            let among_all = Cli::try_parse_from(&words).map(|cli| cli.command);
+            let among_all = Cli::try_parse_from(&words).map(|cli| (cli.command, cli.manners));
             assert_eq!(told(parse(&words)), told(among_all), "{line}");
         }
     }

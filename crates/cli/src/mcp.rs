@@ -1,15 +1,16 @@
 //! `hotcell mcp`: hotcell as a server of the Model Context Protocol, for an agent that starts it.
 
+mod behind;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use hotcell_engine::{Engine, OpenError};
 use hotcell_mcp::stdio::{self, Stop};
-use hotcell_mcp::{MANY, Options, Server};
-use hotcell_types::{Caller, Door, Name};
+use hotcell_mcp::{Behind, MANY, Options, Server};
+use hotcell_types::Name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, iterator};
 
@@ -17,6 +18,8 @@ use crate::config::Config;
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::{exit, home};
+
+use self::behind::{Home, NotOpened};
 
 /// Serves an agent: tools, code in a sandbox and artifacts over the Model Context Protocol
 ///
@@ -49,38 +52,34 @@ pub(crate) fn main(args: Args) -> u8 {
 
 fn serve(args: Args) -> Result<u8, Problem> {
     let Args { workspace, subject, search, many, ask } = args;
-    let engine = Arc::new(match workspace {
-        Some(named) => home::open(Some(named))?,
-        None => here_if_possible()?,
+    let config = Config::load()?;
+    let home = Arc::new(match workspace {
+        Some(named) => Home::open(home::options(&config, Some(named)), subject)?,
+        None => here_if_possible(&config, subject)?,
     });
-    let caller = Caller { door: Door::Mcp, ..home::caller() };
-    let caller = match subject {
-        Some(subject) => Caller { subject, ..caller },
-        None => caller,
-    };
     let stop = Stop::default();
     stop_at_signals(&stop)
         .map_err(|e| Problem::error("catching signals failed").why(hotcell_sandbox::cause(&e)))?;
-    let server = Server::new(Arc::clone(&engine), caller, Options { search, many, ask });
+    let server = Server::new(Arc::clone(&home) as Arc<dyn Behind>, Options { search, many, ask });
     let served = stdio::serve(&server, &stop);
     drop(server);
     served.map_err(|e| Problem::error("serving failed").why(hotcell_sandbox::cause(&e)))?;
     // Whoever still has it keeps it to the end of the process, which the record can bear.
-    Ok(Arc::into_inner(engine).map_or(0, |engine| home::close(engine, 0)))
+    Ok(Arc::into_inner(home).map_or(0, Home::close))
 }
 
 /// With the current directory as the workspace, unless that cannot be one: agents start servers anywhere, also
 /// above hotcell's own home.
-fn here_if_possible() -> Result<Engine, Problem> {
+fn here_if_possible(config: &Config, subject: Option<Name>) -> Result<Home, Problem> {
     let here = std::env::current_dir().ok();
-    match Engine::open(home::options(&Config::load()?, here)) {
-        Err(OpenError::Workspace { why, .. }) => {
+    match Home::open(home::options(config, here), subject.clone()) {
+        Err(NotOpened::Workspace { why, .. }) => {
             let note =
                 format!("hotcell: no workspace: {}; --workspace names one\n", harmless(&why));
             print::to_people(&note);
-            home::open(None)
+            Ok(Home::open(home::options(config, None), subject)?)
         }
-        opened => opened.map_err(home::unusable),
+        opened => Ok(opened?),
     }
 }
 

@@ -22,13 +22,16 @@ use crate::{exit, home, key};
 
 pub(crate) use source::text;
 use source::told_at;
-pub(crate) use update::{accepted_at, effect, install, prepared};
+pub(crate) use update::{accepted_at, effect, holds, install, prepared};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Checks whether a rule file can be used, with its examples
     Check {
         file: PathBuf,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
     /// Says what every rule says of a call, and why; nothing is called
     Explain(ExplainArgs),
@@ -36,6 +39,9 @@ pub(crate) enum Command {
     Test {
         policy: PathBuf,
         tests: PathBuf,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
     /// Shows the policy that holds, and who signed it
     Show {
@@ -49,6 +55,9 @@ pub(crate) enum Command {
         /// Only what happened in the last time, such as 2h or 7d
         #[arg(long, value_name = "SPAN")]
         since: Option<Age>,
+        /// Print one JSON document, with the rules in it
+        #[arg(long)]
+        json: bool,
     },
     /// Signs a rule file as the next version of a home's policy, and prints the signature
     ///
@@ -78,6 +87,9 @@ pub(crate) struct ExplainArgs {
     /// Suppose that this is who calls
     #[arg(long)]
     subject: Option<Name>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,6 +101,9 @@ pub(crate) struct SignArgs {
     /// Which version of its policy it is to be
     #[arg(long, value_name = "N", requires = "home_id")]
     number: Option<u64>,
+    /// Print one JSON document, with the signature in it
+    #[arg(long)]
+    json: bool,
 }
 
 fn door(text: &str) -> Result<Door, String> {
@@ -99,13 +114,19 @@ fn door(text: &str) -> Result<Door, String> {
 
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
-        Command::Check { file } => (check(&file), false),
-        Command::Explain(args) => (explain(args), false),
-        Command::Test { policy, tests } => (test(&policy, &tests), false),
+        Command::Check { file, json } => (check(&file, json), json),
+        Command::Explain(args) => {
+            let json = args.json;
+            (explain(args), json)
+        }
+        Command::Test { policy, tests, json } => (test(&policy, &tests, json), json),
         Command::Show { json } => (show(json), json),
-        Command::Update(args) => (update::main(args), false),
-        Command::Learn { since } => (learn(since), false),
-        Command::Sign(args) => (sign(&args), false),
+        Command::Update(args) => {
+            let json = args.json;
+            (update::main(args), json)
+        }
+        Command::Learn { since, json } => (learn(since, json), json),
+        Command::Sign(args) => (sign(&args), args.json),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
 }
@@ -132,14 +153,17 @@ fn unexpected() -> Problem {
     Problem::error("the policy gave no answer")
 }
 
-fn check(file: &Path) -> Result<u8, Problem> {
+fn check(file: &Path, json: bool) -> Result<u8, Problem> {
     let engine = engine()?;
-    let rules = match source::rules(&engine, file)? {
+    let rules = match source::rules(&engine, file, json)? {
         Ok(rules) => rules,
         Err(code) => return Ok(home::close(engine, code)),
     };
     let code = match ask(&engine, PolicyAsk::Check(rules.clone()))? {
-        PolicyAnswer::Faulty(faults) => source::tell(file, &rules.text, &faults),
+        PolicyAnswer::Faulty(faults) => source::tell(file, &rules.text, faults, json),
+        PolicyAnswer::Checked(checked) if json => {
+            print::data(&print::document(&hotcell_api::Checked::good(checked)))
+        }
         PolicyAnswer::Checked(checked) => {
             for warning in &checked.warnings {
                 print::to_people(&told_at(
@@ -159,13 +183,17 @@ fn check(file: &Path) -> Result<u8, Problem> {
 
 fn explain(args: ExplainArgs) -> Result<u8, Problem> {
     let engine = engine()?;
-    let ExplainArgs { tool, arguments, tags, state, mode, door, subject } = args;
+    let ExplainArgs { tool, arguments, tags, state, mode, door, subject, json } = args;
     let request = Request::new(tool, Arguments::Bytes(arguments.into_bytes()));
     let suppose = Suppose { tags, state, mode, door, subject };
     let ask_for = PolicyAsk::Explain { request: Box::new(request), suppose };
     let PolicyAnswer::Explained(explanation, would_allow) = ask(&engine, ask_for)? else {
         return Err(unexpected());
     };
+    if json {
+        let document = hotcell_api::Explained::of(&explanation, would_allow);
+        return Ok(home::close(engine, print::data(&print::document(&document))));
+    }
     let mut text = explanation.to_string();
     if !would_allow.is_empty() {
         text.push_str("\nwhat would allow it:\n");
@@ -176,23 +204,30 @@ fn explain(args: ExplainArgs) -> Result<u8, Problem> {
     Ok(home::close(engine, print::data(&text)))
 }
 
-fn test(policy: &Path, tests: &Path) -> Result<u8, Problem> {
+fn test(policy: &Path, tests: &Path, json: bool) -> Result<u8, Problem> {
     let engine = engine()?;
     let written = text(tests)?;
     let expected = match expectations(written.as_bytes()) {
         Ok(expected) => expected,
-        Err(faults) => return Ok(source::tell(tests, &written, &faults)),
+        Err(faults) => return Ok(source::tell(tests, &written, faults, json)),
     };
-    let rules = match source::rules(&engine, policy)? {
+    let rules = match source::rules(&engine, policy, json)? {
         Ok(rules) => rules,
         Err(code) => return Ok(home::close(engine, code)),
     };
     let ask_for = PolicyAsk::Test { rules: rules.clone(), tests: expected };
     let tested = match ask(&engine, ask_for)? {
-        PolicyAnswer::Faulty(faults) => return Ok(source::tell(policy, &rules.text, &faults)),
+        PolicyAnswer::Faulty(faults) => {
+            return Ok(source::tell(policy, &rules.text, faults, json));
+        }
         PolicyAnswer::Tested(tested) => tested,
         _ => return Err(unexpected()),
     };
+    if json {
+        let document = hotcell_api::Tested::of(tested);
+        let code = if document.failed.is_empty() { 0 } else { 1 };
+        return Ok(home::close(engine, print::data_and(&print::document(&document), code)));
+    }
     let mut failed = 0;
     for one in &tested {
         if let Some(wrong) = &one.wrong {
@@ -271,7 +306,7 @@ fn document(shown: &ShownPolicy) -> serde_json::Value {
     })
 }
 
-fn learn(since: Option<Age>) -> Result<u8, Problem> {
+fn learn(since: Option<Age>, json: bool) -> Result<u8, Problem> {
     home::database()?;
     let engine = engine()?;
     let since = since.map(|age| {
@@ -281,6 +316,10 @@ fn learn(since: Option<Age>) -> Result<u8, Problem> {
     let PolicyAnswer::Learned(learned) = ask(&engine, PolicyAsk::Learn { since })? else {
         return Err(unexpected());
     };
+    if json {
+        let document = hotcell_api::Learned::from(learned);
+        return Ok(home::close(engine, print::data(&print::document(&document))));
+    }
     let mut text = format!(
         "# Learned from {} that were refused, or approved. Read it before you use it.\n",
         some(learned.calls, "call")
@@ -294,7 +333,7 @@ fn learn(since: Option<Age>) -> Result<u8, Problem> {
 
 fn sign(args: &SignArgs) -> Result<u8, Problem> {
     let engine = engine()?;
-    let rules = match source::rules(&engine, &args.file)? {
+    let rules = match source::rules(&engine, &args.file, args.json)? {
         Ok(rules) => rules,
         Err(code) => return Ok(code),
     };
@@ -306,7 +345,11 @@ fn sign(args: &SignArgs) -> Result<u8, Problem> {
     let approver =
         key::open(&Config::load()?.settings().home, &mut terminal, "to sign the policy")?;
     let signed = SignedPolicy::sign(&approver, statement);
-    Ok(home::close(engine, print::data(&format!("{signed}\n"))))
+    let text = match args.json {
+        true => print::document(&json!({ "version": 1, "signature": signed.to_string() })),
+        false => format!("{signed}\n"),
+    };
+    Ok(home::close(engine, print::data(&text)))
 }
 
 /// What is signed for a home that is not this one.

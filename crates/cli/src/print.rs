@@ -1,6 +1,7 @@
-//! Writing to stdout and stderr without panicking when nobody reads.
+//! Writing to stdout and stderr without panicking when nobody reads, and what a terminal gets beyond that.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use crate::exit;
 use crate::problem::Problem;
@@ -41,9 +42,66 @@ pub(crate) fn to_people(text: &str) {
     drop(io::stderr().lock().write_all(text.as_bytes()));
 }
 
-/// Colour only for a person at a terminal who did not object.
+/// When there is colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Colour {
+    /// At a terminal, unless NO_COLOR is set or TERM is `dumb`
+    Auto,
+    Always,
+    Never,
+}
+
+/// What was asked for with `--color`.
+static CHOSEN: OnceLock<Colour> = OnceLock::new();
+
+/// The first choice holds: words are looked at once.
+pub(crate) fn choose(colour: Colour) {
+    CHOSEN.get_or_init(|| colour);
+}
+
+/// Whether what goes to stderr has colour.
 pub(crate) fn colour() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    has_colour(io::stderr().is_terminal())
+}
+
+/// The same of stdout.
+pub(crate) fn colour_of_data() -> bool {
+    has_colour(io::stdout().is_terminal())
+}
+
+fn has_colour(is_terminal: bool) -> bool {
+    match CHOSEN.get().unwrap_or(&Colour::Auto) {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            is_terminal
+                && !is_dumb()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    }
+}
+
+/// A terminal that cannot go back in a line.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Rows of text in columns that are as wide as what is in them. The first row is the heading.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 /// As text that cannot move the cursor, change the title or forge a line: names of files may come

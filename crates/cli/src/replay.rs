@@ -4,9 +4,9 @@ use hotcell_engine::{Answer, Ask, Difference, Ignore, Replayed};
 use hotcell_types::CallId;
 
 use crate::audit::no_answer;
-use crate::home;
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
+use crate::{home, progress};
 
 /// Something came out differently.
 const DIFFERENT: u8 = 1;
@@ -43,7 +43,8 @@ fn replay(args: Args) -> Result<u8, Problem> {
     })?;
     let engine = home::look()?;
     let call = home::or_newest(&engine, args.call)?;
-    let replayed = match engine.ask(&home::caller(), Ask::Replay(call, ignore)) {
+    let again = || engine.ask(&home::caller(), Ask::Replay(call, ignore));
+    let replayed = match progress::while_doing("making the call again", again) {
         Answer::Replayed(replayed) => replayed,
         Answer::Failed(problem) => return Err(problem.into()),
         _ => return Err(no_answer()),

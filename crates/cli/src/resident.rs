@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_engine::Engine;
+use hotcell_engine::{Engine, Options};
 use hotcell_local::{Desk, Remote, Unreached};
 use hotcell_sandbox::cause;
+use hotcell_serve::{Observer, Traces};
 use hotcell_socket::{Grace, ListenError, Listener, Server, Settings};
 use hotcell_types::Span;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -32,9 +33,19 @@ const READY: &str = "ready\n";
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Starts one in the background, unless there is one, and returns when it serves
-    Start(StartArgs),
+    Start {
+        #[command(flatten)]
+        args: StartArgs,
+        /// Print what `hotcell resident status --json` would
+        #[arg(long)]
+        json: bool,
+    },
     /// Ends it; what it carries out is finished first, for five seconds at most, and cancelled then
-    Stop,
+    Stop {
+        /// Print what `hotcell resident status --json` would
+        #[arg(long)]
+        json: bool,
+    },
     /// Says whether there is one
     Status {
         /// Print one JSON document
@@ -54,8 +65,8 @@ pub(crate) struct StartArgs {
 
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
-        Command::Start(args) => (start(args), false),
-        Command::Stop => (stop(), false),
+        Command::Start { args, json } => (start(args).and_then(then_status(json)), json),
+        Command::Stop { json } => (stop().and_then(then_status(json)), json),
         Command::Status { json } => (status(json), json),
         Command::Serve(args) => (serve(args), false),
     };
@@ -65,13 +76,19 @@ pub(crate) fn main(command: Command) -> u8 {
 fn serve(args: StartArgs) -> Result<u8, Problem> {
     let ended = ends_by_signal().map_err(failed("catching signals"))?;
     let config = Config::load()?;
-    let engine = Arc::new(home::open(None)?);
+    let traces = config.traces().map(Traces::to);
+    let options = home::options(&config, None);
+    let watch = traces.clone().map(|traces| Observer::new(Some(traces)).watch());
+    let engine = Arc::new(home::open_with(Options { watch, ..options })?);
     let server = listen(&config.settings().home, &engine)?;
     // Who started it waits for that.
     let told = print::data(READY);
     let code = until_idle(&server, args.idle.duration(), &ended);
     server.stop(Grace::default());
     drop(server);
+    if let Some(traces) = traces {
+        traces.finish();
+    }
     let closed = Arc::try_unwrap(engine).map(|engine| home::close(engine, code));
     Ok(closed.unwrap_or(code).max(told))
 }
@@ -165,6 +182,11 @@ fn stop() -> Result<u8, Problem> {
         thread::sleep(LOOK_EVERY);
     }
     Err(Problem::error("it did not end").fix(format!("see what process {pid} does")))
+}
+
+/// What there is now, for programs that want to know.
+fn then_status(json: bool) -> impl FnOnce(u8) -> Result<u8, Problem> {
+    move |code| if json && code == 0 { status(json) } else { Ok(code) }
 }
 
 fn status(json: bool) -> Result<u8, Problem> {

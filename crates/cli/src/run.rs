@@ -3,9 +3,9 @@
 mod inputs;
 mod live;
 pub(crate) mod report;
-mod signals;
 mod target;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -28,10 +28,10 @@ use hotcell_types::{
 use crate::config::Config;
 use crate::kernel::{Begun, Kernel};
 use crate::problem::{self, Problem};
+use crate::signals::Signals;
 use crate::{exit, gc, home, print, token, tool, wait};
 use inputs::OutputDir;
 use live::{Live, Streams};
-use signals::Signals;
 use target::Target;
 
 const USAGE: &str = "hotcell run [OPTIONS] FILE [ARGS]...
@@ -75,8 +75,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", help = template_help(), value_parser = str::parse::<Template>)]
     template: Option<Template>,
 
-    /// Add a variable to the environment of the program; nothing is inherited
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Add a variable to the environment of the program, of which nothing is inherited; or, without
+    /// `=`, name an environment whose packages it can use (`hotcell env`)
+    #[arg(long, value_name = "KEY=VALUE|NAME")]
     env: Vec<OsString>,
 
     /// What the program reads on standard input; `-` passes on hotcell's own [default: nothing]
@@ -174,6 +175,27 @@ impl LimitArgs {
     }
 }
 
+/// What `--env` was given: variables, and at most one environment, whose name has no `=`.
+fn environment(given: &[OsString]) -> Result<(Option<String>, BTreeMap<String, Word>), Problem> {
+    let (variables, names): (Vec<_>, Vec<_>) =
+        given.iter().partition(|text| text.as_bytes().contains(&b'='));
+    let name = match names.as_slice() {
+        [] => None,
+        [name] => Some(name.to_str().map(str::to_owned).ok_or_else(|| {
+            let problem = Problem::invalid(format!("`{}` does not suit `--env`", name.display()));
+            problem.why("it is neither KEY=VALUE nor the name of an environment")
+        })?),
+        [_, second, ..] => {
+            let what = format!("`--env {}` cannot be used as well", second.display());
+            return Err(Problem::invalid(what)
+                .why("a run has one environment")
+                .fix("make one that has everything; variables are written KEY=VALUE"));
+        }
+    };
+    let variables = variables.into_iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
+    Ok((name, variables))
+}
+
 /// `KEY=VALUE`. No name is forbidden, not even LD_PRELOAD: the environment is the program's own,
 /// hotcell's launcher does not read it, and every layer is on before the program starts.
 fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
@@ -223,11 +245,15 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
     let token = token(args.token_file.as_deref(), takes_stdin)?;
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
     let (run, script) = target.describe(args.lang, limits.disk)?;
-    begun.expect(&options, &run);
+    let (environment, env) = environment(&args.env)?;
+    if environment.is_none() {
+        // What is in an environment is found out with the call.
+        begun.expect(&options, &run);
+    }
     let files = inputs::open(script, &args.input, limits.disk)?;
-    let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
     let run = Run {
         env,
+        environment,
         files: files.iter().map(Attachment::described).collect(),
         stdin: stdin.as_ref().map(Input::described),
         template: Some(template.name.into()),

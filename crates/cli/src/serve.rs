@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_engine::{Engine, Options};
 use hotcell_sandbox::cause;
-use hotcell_serve::{HomeLock, LockError, LogForm, Observer, ServeError, Settings};
+use hotcell_serve::{HomeLock, LockError, LogForm, Observer, ServeError, Settings, Traces};
 use hotcell_socket::Grace;
 use hotcell_types::Span;
 
@@ -71,7 +71,7 @@ pub(crate) fn main(args: Args) -> u8 {
 fn serve(args: Args) -> Result<u8, Problem> {
     let config = Config::load()?;
     let home = config.settings().home;
-    let observer = Observer::default();
+    let observer = Observer::new(config.traces().map(Traces::to));
     let options = home::options(&config, args.workspace.clone());
     let engine = home::open_with(Options { watch: Some(observer.watch()), ..options })?;
     let mut lock = HomeLock::take(&home).map_err(|error| not_alone(&error))?;

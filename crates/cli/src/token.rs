@@ -31,6 +31,9 @@ pub(crate) enum Command {
         tool: ToolName,
         #[command(flatten)]
         bounds: Bounds,
+        /// Print one JSON document, with the token in it
+        #[arg(long)]
+        json: bool,
     },
     /// Lists tokens that can still be used
     Ls {
@@ -45,6 +48,9 @@ pub(crate) enum Command {
     Revoke {
         /// As `hotcell token ls` shows it
         id: BearerId,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
     /// Makes a token for less than another one is for
     ///
@@ -54,6 +60,9 @@ pub(crate) enum Command {
         file: PathBuf,
         #[command(flatten)]
         bounds: Bounds,
+        /// Print one JSON document, with the token in it
+        #[arg(long)]
+        json: bool,
     },
     /// Makes a new key that signs tokens
     ///
@@ -62,6 +71,9 @@ pub(crate) enum Command {
         /// How long older keys stay good, a week at most
         #[arg(long, value_name = "TIME")]
         grace: Option<Span>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -96,14 +108,14 @@ impl From<Bounds> for TokenBounds {
 
 pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
-        Command::Mint { tool, bounds } => {
+        Command::Mint { tool, bounds, json } => {
             let bounds = bounds.into();
-            (make(home::open(None), TokenAsk::Mint { tool, bounds }), false)
+            (make(home::open(None), TokenAsk::Mint { tool, bounds }, json), json)
         }
         Command::Ls { all, json } => (list(all, json), json),
-        Command::Revoke { id } => (revoke(id), false),
-        Command::Narrow { file, bounds } => (narrow(&file, bounds.into()), false),
-        Command::Rotate { grace } => (rotate(grace), false),
+        Command::Revoke { id, json } => (revoke(id, json), json),
+        Command::Narrow { file, bounds, json } => (narrow(&file, bounds.into(), json), json),
+        Command::Rotate { grace, json } => (rotate(grace, json), json),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
 }
@@ -141,11 +153,15 @@ fn ask(engine: &Engine, ask: TokenAsk) -> Result<TokenAnswer, Problem> {
 }
 
 /// The token to programs, what it is for to people.
-fn make(engine: Result<Engine, Problem>, asked: TokenAsk) -> Result<u8, Problem> {
+fn make(engine: Result<Engine, Problem>, asked: TokenAsk, json: bool) -> Result<u8, Problem> {
     let engine = engine?;
     let TokenAnswer::Minted { bearer, claims } = ask(&engine, asked)? else {
         return Err(no_answer());
     };
+    if json {
+        let document = print::document(&hotcell_api::Minted::of(&bearer, &claims));
+        return Ok(home::close(engine, print::data(&document)));
+    }
     let code = print::data(&format!("{}\n", bearer.reveal()));
     if code == 0 {
         let (id, uses) = (claims.id, claims.uses);
@@ -168,16 +184,20 @@ fn meant(claims: &Claims) -> String {
     harmless(&format!("{tool}{on}{with}"))
 }
 
-fn narrow(file: &Path, bounds: TokenBounds) -> Result<u8, Problem> {
+fn narrow(file: &Path, bounds: TokenBounds, json: bool) -> Result<u8, Problem> {
     let token = read(file)?;
-    make(home::look(), TokenAsk::Attenuate { token, bounds })
+    make(home::look(), TokenAsk::Attenuate { token, bounds }, json)
 }
 
-fn revoke(id: BearerId) -> Result<u8, Problem> {
+fn revoke(id: BearerId, json: bool) -> Result<u8, Problem> {
     let engine = home::look()?;
     let TokenAnswer::Revoked(is_new) = ask(&engine, TokenAsk::Revoke(id))? else {
         return Err(no_answer());
     };
+    if json {
+        let document = hotcell_api::Revoked { version: 1, changed: is_new };
+        return Ok(home::close(engine, print::data(&print::document(&document))));
+    }
     print::to_people(&match is_new {
         true => format!("hotcell: token {id} is worth nothing now, nor what was derived from it\n"),
         false => format!("hotcell: token {id} was revoked before\n"),
@@ -185,9 +205,14 @@ fn revoke(id: BearerId) -> Result<u8, Problem> {
     Ok(home::close(engine, 0))
 }
 
-fn rotate(grace: Option<Span>) -> Result<u8, Problem> {
+fn rotate(grace: Option<Span>, json: bool) -> Result<u8, Problem> {
     let engine = home::open(None)?;
     ask(&engine, TokenAsk::Rotate { grace })?;
+    if json {
+        let grace_ms = grace.map_or(0, Span::as_millis);
+        let document = serde_json::json!({ "version": 1, "grace_ms": grace_ms });
+        return Ok(home::close(engine, print::data(&print::document(&document))));
+    }
     print::to_people(&match grace {
         Some(grace) => {
             format!("hotcell: a new key signs tokens; older ones are good for {grace} more\n")

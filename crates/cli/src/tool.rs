@@ -32,7 +32,12 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Shows everything that a tool says of itself, as JSON
-    Show { name: ToolName },
+    Show {
+        name: ToolName,
+        /// Print it on one line, and what keeps it from being shown as a document as well
+        #[arg(long)]
+        json: bool,
+    },
     /// Calls a tool: judged, recorded, and in a sandbox if it runs anything
     ///
     /// Prints the result as JSON. The exit status is 0 when it succeeded.
@@ -63,7 +68,7 @@ pub(crate) fn main(command: Command) -> u8 {
     let (done, json) = match command {
         Command::Ls { json } => (list(None, json), json),
         Command::Search { words, json } => (list(Some(words.join(" ")), json), json),
-        Command::Show { name } => (show(&name), false),
+        Command::Show { name, json } => (show(&name, json), json),
         Command::Call(args) => {
             let json = args.json;
             (call(args), json)
@@ -104,11 +109,14 @@ fn table(tools: &[Listed]) -> String {
     text
 }
 
-fn show(name: &ToolName) -> Result<u8, Problem> {
+fn show(name: &ToolName, json: bool) -> Result<u8, Problem> {
     let engine = home::engine(home::options(&Config::load()?, None))?;
     let found = engine.registry().get(name, None).map_err(|error| {
         Problem::not_found(error.fault().what().to_owned()).fix("`hotcell tool ls` lists them")
     })?;
+    if json {
+        return Ok(home::close(engine, print::data(&print::document(found.tool()))));
+    }
     let text = serde_json::to_string_pretty(found.tool())
         .map_err(|error| Problem::error("the tool cannot be shown").why(error.to_string()))?;
     Ok(home::close(engine, print::data(&(text + "\n"))))

@@ -165,6 +165,11 @@ impl Artifacts {
     }
 
     /// Bytes of all contents that are files.
+    /// The most that the home may have on the disk.
+    pub(crate) fn quota(&self) -> u64 {
+        self.quota
+    }
+
     pub(crate) fn used(&self) -> io::Result<u64> {
         let mut used = 0_u64;
         let counted = for_each_content(&self.directory, |_, path| {

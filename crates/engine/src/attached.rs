@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use hotcell_ledger::{Blob, Role};
 use hotcell_sandbox::{Handle, Sink};
@@ -36,6 +37,8 @@ pub struct Attached<'a> {
     pub outputs: Option<&'a Path>,
     /// Is given what ends, pauses and resumes the run, once there is one.
     pub started: Option<Box<dyn FnOnce(Handle) + 'a>>,
+    /// Set when whoever asked does not wait any more, for what goes on before there is a run.
+    pub interrupt: Option<&'a AtomicBool>,
     /// Nothing is asked of the engine after this call: if it can change something, the record is closed
     /// with its outcome, while what it leaves is cleared away.
     pub is_last: bool,

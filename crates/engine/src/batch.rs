@@ -2,6 +2,7 @@
 //! [`Claims`](crate::guard::claims::Claims), as for all calls.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -10,7 +11,9 @@ use hotcell_types::{Caller, Status};
 
 use crate::attached::Attached;
 use crate::engine::{Engine, new_id};
+use crate::interrupt::Together;
 use crate::reply::{Problem, ProblemKind, Reply};
+use crate::stream::{Order, Pace, side_by_side};
 
 /// Most calls of a batch.
 pub const BATCH_MOST: usize = 10_000;
@@ -34,7 +37,12 @@ impl From<Request> for Step {
 impl Engine {
     /// Each has its own reply, in the order of the requests. A batch that does not fit together is not
     /// begun at all.
-    pub(crate) fn batch(&self, caller: &Caller, steps: Vec<Step>) -> Vec<Reply> {
+    pub(crate) fn batch(
+        &self,
+        caller: &Caller,
+        steps: Vec<Step>,
+        interrupt: Option<&AtomicBool>,
+    ) -> Vec<Reply> {
         let count = steps.len();
         let (graph, requests): (Vec<_>, Vec<_>) =
             steps.into_iter().map(|step| (step.after, step.request)).unzip();
@@ -45,21 +53,18 @@ impl Engine {
             }
         };
         let requests: Vec<_> = requests.into_iter().map(|one| Mutex::new(Some(one))).collect();
-        let carry_out = || {
-            while let Some(step) = work.next() {
-                let request = requests.get(step).and_then(|one| lock(one).take());
-                let Some(request) = request else { continue };
-                work.done(step, self.guarded(caller, request, Attached::default()));
-            }
+        let together = Together::new(self, caller, interrupt);
+        let carry_out = |step: usize| {
+            let request = requests.get(step).and_then(|one| lock(one).take());
+            let Some(request) = request else { return };
+            work.done(step, together.call(request, Attached::default()));
         };
-        thread::scope(|scope| {
-            // Where there can be no more threads, those that are there do it all; this one is.
-            for _ in 1..count.min(SIDE_BY_SIDE) {
-                if thread::Builder::new().spawn_scoped(scope, carry_out).is_err() {
-                    break;
-                }
-            }
-            carry_out();
+        together.make(|| {
+            thread::scope(|scope| {
+                let pace = Pace { jobs: count.min(SIDE_BY_SIDE), order: Order::Finished };
+                let steps = std::iter::from_fn(|| work.next());
+                side_by_side(scope, pace, steps, carry_out).for_each(drop);
+            });
         });
         work.replies()
     }

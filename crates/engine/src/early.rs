@@ -1,12 +1,11 @@
 //! What a process that makes one call can begin before it knows which, and goes on with as it finds out.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use hotcell_sandbox::lang::Host;
-use hotcell_sandbox::{Job, Kind, Refusal, Sandbox, Settings, Site};
+use hotcell_sandbox::{Job, Kind, Refusal, Sandbox, Settings, Site, View};
 use hotcell_tools::Program;
 use hotcell_tools::run::Run;
 
@@ -35,7 +34,7 @@ pub(crate) struct Made {
 enum Order {
     Open(Settings),
     Tree(Program),
-    Cell(Vec<PathBuf>, Kind),
+    Cell(View, Kind),
 }
 
 impl Early {
@@ -61,7 +60,7 @@ impl Early {
 
     /// A cell for such a job.
     pub(crate) fn warm(&self, job: &Job) {
-        self.order(Order::Cell(job.command.read_only.clone(), Kind::of(job)));
+        self.order(Order::Cell(job.command.view(), Kind::of(job)));
     }
 
     fn order(&self, order: Order) {
@@ -101,12 +100,12 @@ fn make(orders: &Receiver<Order>) -> Option<Made> {
             Order::Tree(program) => {
                 let host = Host::of_this_process();
                 if let Ok(command) = resolve(program, &host, true, &mut Vec::new()) {
-                    sandbox.expect(&command.read_only).ok();
+                    sandbox.expect(&command.view()).ok();
                 }
                 machine.get_or_insert_with(Machine::new);
             }
-            Order::Cell(read_only, kind) => {
-                sandbox.warm(&read_only, kind).ok();
+            Order::Cell(view, kind) => {
+                sandbox.warm(&view, kind).ok();
             }
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
@@ -30,6 +31,7 @@ use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
 use crate::attached::Attached;
 use crate::batch::Step;
 use crate::early::{Early, Made, Soon};
+use crate::environment;
 use crate::guard::breaker::Breakers;
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
@@ -116,6 +118,8 @@ pub enum Ask<'a> {
     Cancel(CallId),
     /// A recorded call again, as a new one, and how the two compare.
     Replay(CallId, Ignore),
+    /// A batch or a replay, whose calls end when this is set: nobody waits for them any more.
+    Unless(&'a AtomicBool, Box<Ask<'a>>),
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
@@ -309,7 +313,7 @@ impl Engine {
         match ask {
             Ask::Call(request) => self.asked(caller, *request, Attached::default()),
             Ask::Run(request, attached) => self.asked(caller, *request, *attached),
-            Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps)),
+            Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, None)),
             Ask::Tools(words) => Answer::Tools(self.tools(words.as_deref())),
             Ask::Runs(filter) => {
                 self.read(|record| record.runs(&own(caller, filter)).map(Answer::Runs))
@@ -323,11 +327,14 @@ impl Engine {
             Ask::Cancel(id) => {
                 self.cancel(caller, id).map_or_else(Answer::Failed, |()| Answer::Cancelled)
             }
-            Ask::Replay(id, ignore) => {
-                let replayed = self.replay(caller, id, &ignore);
-                replayed
-                    .map_or_else(Answer::Failed, |replayed| Answer::Replayed(Box::new(replayed)))
-            }
+            Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, None)),
+            Ask::Unless(interrupt, ask) => match *ask {
+                Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, Some(interrupt))),
+                Ask::Replay(id, ignore) => {
+                    replayed(self.replay(caller, id, &ignore, Some(interrupt)))
+                }
+                other => self.ask(caller, other),
+            },
             Ask::Verify => self.read(|record| {
                 let verdict = record.verify(VerifyFrom::Start);
                 verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
@@ -550,6 +557,7 @@ fn open_record(home: &Path) -> Result<Record, hotcell_record::OpenError> {
         // What cannot be removed now is swept by the next run that is followed, and by `gc`.
         live::sweep(&live::directory(home)).ok();
     }
+    environment::sweep_at_start(&record).ok();
     Ok(record)
 }
 
@@ -569,6 +577,10 @@ fn built_in() -> Result<(Registry, BuiltIns), OpenError> {
     let registry = Registry::of(laters)
         .map_err(|error| OpenError::Tool { name: String::new(), why: error.to_string() })?;
     Ok((registry, all))
+}
+
+fn replayed(replayed: Result<Replayed, Problem>) -> Answer {
+    replayed.map_or_else(Answer::Failed, |replayed| Answer::Replayed(Box::new(replayed)))
 }
 
 /// Nobody reads what is another tenant's.

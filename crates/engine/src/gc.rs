@@ -50,6 +50,8 @@ pub enum Gc {
 pub struct Collected {
     /// Of artifacts.
     pub contents: Amount,
+    /// Trees of environments that no name stands for.
+    pub environments: Amount,
     /// Arguments and results of calls.
     pub payloads: Amount,
     /// Bytes of the home, before.
@@ -65,7 +67,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, bytes: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
@@ -76,15 +78,16 @@ impl Engine {
     pub fn gc(&self, caller: &Caller, keep: Keep, gc: Gc) -> Result<Collected, Problem> {
         let record = self.recording()?;
         let used = self.used()?;
+        let environments = self.collect_environments(gc == Gc::Remove)?;
         let ages = Ages::of(record).map_err(|error| not_read(&error))?;
-        let surplus = used.saturating_sub(keep.quota);
+        let surplus = used.saturating_sub(environments.bytes).saturating_sub(keep.quota);
         let Some(before) = ages.before(keep.age, surplus) else {
             // What went another time may not have been given back then.
             let compacted = if gc == Gc::Remove { self.compact(record)? } else { None };
-            return Ok(Collected { used, compacted, ..Collected::default() });
+            return Ok(Collected { environments, used, compacted, ..Collected::default() });
         };
         if gc == Gc::OnlyTell {
-            return Ok(Collected { used, ..ages.older(before) });
+            return Ok(Collected { environments, used, ..ages.older(before) });
         }
         let contents = self.give_up(record, caller, before)?;
         let age = u64::try_from(now().saturating_sub(before)).unwrap_or(0);
@@ -95,7 +98,7 @@ impl Engine {
         self.sweep(record)?;
         let payloads = Amount { count: pruned.contents, bytes: pruned.bytes };
         let compacted = self.compact(record)?;
-        Ok(Collected { contents, payloads, used, compacted })
+        Ok(Collected { contents, environments, payloads, used, compacted })
     }
 
     fn compact(&self, record: &Record) -> Result<Option<Compacted>, Problem> {
@@ -153,7 +156,8 @@ impl Engine {
             let fix = "see that the directory is yours";
             Problem::new("the home cannot be measured", cause(&error), fix)
         })?;
-        Ok(database.saturating_sub(free).saturating_add(contents))
+        let environments = self.environments_used()?;
+        Ok(database.saturating_sub(free).saturating_add(contents).saturating_add(environments))
     }
 
     /// Whether nobody has looked for a day.
@@ -241,7 +245,7 @@ impl Ages {
             })
         };
         let (contents, payloads) = (sum(&self.contents), sum(&self.payloads));
-        Collected { contents, payloads, used: 0, compacted: None }
+        Collected { contents, payloads, ..Collected::default() }
     }
 }
 

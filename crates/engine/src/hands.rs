@@ -37,6 +37,12 @@ impl Reins {
         Reins { run: Mutex::default(), rope }
     }
 
+    /// There is a run: who holds the reins can end it.
+    pub(crate) fn take(&self, run: &Handle) {
+        *self.run() = Some(run.clone());
+        self.rope.runs(run.clone());
+    }
+
     fn run(&self) -> MutexGuard<'_, Option<Handle>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +82,10 @@ impl Engine {
         let call = permit.call();
         match ready.work {
             Work::Here(tool) => here(call, &tool),
+            Work::Environment(task) => self.about_environments(call, task, attached, reins),
             Work::InSandbox { tool, job, copied } => {
+                // Until the run is over.
+                let _held = ready.held;
                 let (id, hidden) = (call.id(), ready.hidden);
                 let run = Run { id, job: *job, copied, attached, reins, hidden };
                 self.in_a_sandbox(&permit, tool, run)
@@ -135,8 +144,7 @@ impl Engine {
         let demanded = attached.from.as_ref().and_then(|from| from.bounds.minimum);
         let minimum = demanded.unwrap_or(self.settings().minimum);
         let running = self.sandbox()?.start_at(minimum, job)?;
-        *reins.run() = Some(running.handle());
-        reins.rope.runs(running.handle());
+        reins.take(&running.handle());
         if let Some(started) = attached.started.take() {
             started(running.handle());
         }

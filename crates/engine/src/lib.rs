@@ -28,11 +28,13 @@ mod changes;
 mod early;
 mod ended;
 mod engine;
+mod environment;
 mod extended;
 mod gc;
 mod guard;
 mod hands;
 mod health;
+mod interrupt;
 mod keys;
 mod live;
 mod logs;
@@ -49,6 +51,7 @@ mod show;
 mod spend;
 mod stage;
 mod story;
+mod stream;
 mod surroundings;
 #[cfg(test)]
 mod tests;
@@ -65,10 +68,13 @@ pub use ended::MOST_VALUE;
 pub use engine::{Answer, Ask, Engine, OpenError, Options, new_id};
 pub use gc::{Amount, Collected, Gc, Keep};
 pub use health::{Health, Load};
+pub use hotcell_environment::requirement::{
+    MOST_BYTES as MOST_REQUIREMENTS, lines as requirement_lines,
+};
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_review::Workflow;
 pub use hotcell_sandbox::{Sink, lang};
-pub use hotcell_tools::run;
+pub use hotcell_tools::{environment as env, run};
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
 pub use logs::{Entry, Listen, Position, Said, Until};
@@ -78,6 +84,9 @@ pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use rulebook::{Book, POLICY_FILE};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
+pub use stream::{
+    Brake, Held, Job, Order, Pace, Results, SIDE_BY_SIDE_MOST, Streamed, WAITING_EACH, side_by_side,
+};
 pub use surroundings::{Bounds, Surroundings};
 pub use tokens::{TokenAnswer, TokenAsk, TokenBounds};
 pub use workflow::WorkflowAsk;

@@ -58,7 +58,7 @@ impl Done {
         Done { problem: Some(problem.clone()), ..Done::new(problem.status()) }
     }
 
-    fn cancelled() -> Done {
+    pub(crate) fn cancelled() -> Done {
         let problem = Problem::new("it was ended", "somebody cancelled it", "ask again");
         Done { problem: Some(problem), ..Done::new(Status::Cancelled) }
     }
@@ -474,7 +474,7 @@ impl Engine {
         ready: &Ready<'_>,
         reins: &Arc<Reins>,
     ) -> Result<Option<Turn>, Problem> {
-        if ready.job().is_none() && call.after().is_empty() {
+        if !ready.needs_a_turn() && call.after().is_empty() {
             return Ok(None);
         }
         let want = Want {

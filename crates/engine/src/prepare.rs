@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use hotcell_environment::Held;
 use hotcell_ledger::Role;
 use hotcell_policy::Constraints;
 use hotcell_record::Redactor;
@@ -20,6 +21,7 @@ use crate::artifacts::{self, Product, Sight};
 use crate::attached::{self, Attached};
 use crate::changes::Copied;
 use crate::engine::{Added, Engine};
+use crate::environment::{Task, Used};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 use crate::surroundings::Surroundings;
@@ -34,6 +36,8 @@ pub(crate) struct Ready<'e> {
     pub(crate) provenance: Option<Provenance>,
     /// What of the files that it makes is not to be kept; without it, nothing is.
     pub(crate) hidden: Option<Arc<Redactor>>,
+    /// The environment that it uses, which is not removed meanwhile.
+    pub(crate) held: Option<Held>,
 }
 
 pub(crate) enum Work<'e> {
@@ -44,6 +48,7 @@ pub(crate) enum Work<'e> {
         /// Whose changes are brought back.
         copied: Option<(Arc<Copied>, Root)>,
     },
+    Environment(Task),
 }
 
 /// What is done in this process.
@@ -54,7 +59,12 @@ pub(crate) enum Here<'e> {
     Tree(&'e dyn TreeTool, Root),
 }
 
-impl Ready<'_> {
+impl<'e> Ready<'e> {
+    pub(crate) fn new(limits: Limits, work: Work<'e>) -> Ready<'e> {
+        let (provenance, hidden, held) = (None, None, None);
+        Ready { limits, also_writes: &[], work, provenance, hidden, held }
+    }
+
     /// Lets a tool that searches the tree see only what the policy would let the call name.
     pub(crate) fn look_through(&mut self, window: impl FnOnce() -> Window) {
         if let Work::Here(Here::Tree(_, root)) = &mut self.work {
@@ -65,8 +75,17 @@ impl Ready<'_> {
     /// What a sandbox is needed for.
     pub(crate) fn job(&self) -> Option<&Job> {
         match &self.work {
-            Work::Here(_) => None,
+            Work::Here(_) | Work::Environment(_) => None,
             Work::InSandbox { job, .. } => Some(job),
+        }
+    }
+
+    /// Whether it runs in a sandbox, sooner or later.
+    pub(crate) fn needs_a_turn(&self) -> bool {
+        match &self.work {
+            Work::Here(_) => false,
+            Work::InSandbox { .. } => true,
+            Work::Environment(task) => matches!(task, Task::Create(_)),
         }
     }
 }
@@ -96,7 +115,7 @@ impl Engine {
                 return Err(not_in(sandbox, call));
             }
             let (limits, work) = (call.limits(), Work::Here(here));
-            Ok(Ready { limits, also_writes: &[], work, provenance: None, hidden: None })
+            Ok(Ready::new(limits, work))
         };
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
@@ -109,6 +128,11 @@ impl Engine {
                 here(Here::Tree(&**tool, root.clone()))
             }
             BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, constraints, &**tool, attached),
+            BuiltIn::Environment(tool) => {
+                let wanted = tool.wanted(call.args());
+                let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
+                self.for_an_environment(call, constraints, wanted, attached)
+            }
             BuiltIn::Absent(absent) => {
                 Err(Problem::from(absent.error().clone()).of(ProblemKind::Error))
             }
@@ -134,23 +158,20 @@ impl Engine {
             (true, None) => return Err(no_workspace()),
         };
         let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
-        self.below_ceiling(&plan.asked, from.as_ref())?;
-        let most = ceilings(constraints);
-        if let Some(above) = plan.asked.above(&most) {
-            let what = "the call asks for more than the policy allows";
-            let fix = "ask for less, or have the policy changed";
-            return Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked));
-        }
         plan.template = constraints.template().or(plan.template);
         let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
-        let mut limits = plan.asked.over(most.cap(self.ceiling_of(from.as_ref()).cap(usual)));
-        limits.timeout = limits.timeout.min(call.timeout());
+        let mut limits = self.limits_of(call, constraints, &plan.asked, usual, from.as_ref())?;
         if let Some((copied, _)) = &copied {
             limits = copied.with_room(limits, self.machine().memory)?;
         }
         let provenance = Some(provenance(&plan, attached));
         let files = std::mem::take(&mut plan.files);
-        let mut job = Box::new(job(call, plan, limits, attached)?);
+        let environment = match plan.environment.take() {
+            Some(name) => Some(self.used_environment(call, &name, attached)?),
+            None => None,
+        };
+        let mut job = Box::new(job(call, plan, limits, attached, environment.as_ref())?);
+        let held = environment.map(|environment| environment.held);
         let given = Given::new(files, &job.inputs)?;
         job.working_copy = match &copied {
             Some((copied, _)) => Some(Arc::clone(copied) as _),
@@ -159,7 +180,28 @@ impl Engine {
         };
         let copied = copied.filter(|_| brings_changes);
         let work = Work::InSandbox { tool, job, copied };
-        Ok(Ready { limits, also_writes, work, provenance, hidden: None })
+        Ok(Ready { also_writes, provenance, held, ..Ready::new(limits, work) })
+    }
+
+    /// What a call is held to that asks for these limits: those of operator and policy are above them.
+    pub(crate) fn limits_of(
+        &self,
+        call: &Call,
+        constraints: &Constraints,
+        asked: &SomeLimits,
+        usual: Limits,
+        from: Option<&Surroundings>,
+    ) -> Result<Limits, Problem> {
+        self.below_ceiling(asked, from)?;
+        let most = ceilings(constraints);
+        if let Some(above) = asked.above(&most) {
+            let what = "the call asks for more than the policy allows";
+            let fix = "ask for less, or have the policy changed";
+            return Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked));
+        }
+        let mut limits = asked.over(most.cap(self.ceiling_of(from).cap(usual)));
+        limits.timeout = limits.timeout.min(call.timeout());
+        Ok(limits)
     }
 }
 
@@ -169,7 +211,7 @@ fn ceilings(constraints: &Constraints) -> SomeLimits {
     SomeLimits { memory, timeout, cpu, pids: processes, disk, output, ..SomeLimits::default() }
 }
 
-fn not_in(sandbox: &str, call: &Call) -> Problem {
+pub(crate) fn not_in(sandbox: &str, call: &Call) -> Problem {
     let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
     let why = format!("it would have to run in `{sandbox}`, and it runs in no sandbox");
     let fix = "have the rule speak of tools that run in one, or leave `sandbox` out";
@@ -186,15 +228,27 @@ fn job(
     plan: Plan,
     limits: Limits,
     attached: &mut Attached<'_>,
+    environment: Option<&Used>,
 ) -> Result<Job, Problem> {
     let mut inputs = Vec::new();
     let of_host = plan.may_name_host && call.caller().door == Door::Cli;
-    let own = attached.from.as_ref().and_then(|from| from.host.clone());
-    let host = own.unwrap_or_else(Host::of_this_process);
-    let command = resolve(plan.program, &host, of_host, &mut inputs)?;
+    let host = host_of(attached);
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
-    env.insert("PATH".into(), lang::search_path(&command));
-    env.extend(plan.env);
+    let command = match environment {
+        None => {
+            let command = resolve(plan.program, &host, of_host, &mut inputs)?;
+            env.insert("PATH".into(), lang::search_path(&command));
+            env.extend(plan.env);
+            command
+        }
+        Some(used) => {
+            let command = used.resolve(plan.program, &host, of_host, &mut inputs)?;
+            env.insert("PATH".into(), used.search_path(&command));
+            env.extend(plan.env);
+            used.add_to(&mut env);
+            command
+        }
+    };
     for wanted in plan.attached {
         let found = attached.files.iter().find(|given| *given.name() == wanted.name);
         let found = found.filter(|given| *given.content() == wanted.content);
@@ -206,6 +260,12 @@ fn job(
     let usual = || call.tool().tool().template.template().profile;
     let profile = plan.template.map_or_else(usual, |own| own.profile);
     Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
+}
+
+/// Where the caller's programs are.
+pub(crate) fn host_of(attached: &Attached<'_>) -> Host {
+    let own = attached.from.as_ref().and_then(|from| from.host.clone());
+    own.unwrap_or_else(Host::of_this_process)
 }
 
 /// Files that the arguments have as texts, by their paths in the working directory.
@@ -306,7 +366,8 @@ pub(crate) fn resolve(
             let name = words.first().cloned().unwrap_or_default();
             if !of_host && name.as_encoded_bytes().contains(&b'/') {
                 let program = Path::new(WORKSPACE).join(&name);
-                return Ok(Command { program, args: words, read_only: Vec::new(), note: None });
+                let (read_only, tree, note, forks) = (Vec::new(), None, None, false);
+                return Ok(Command { program, args: words, read_only, tree, note, forks });
             }
             let rest = words.get(1..).unwrap_or_default();
             Ok(lang::command(host, &name, rest)?)
@@ -339,7 +400,7 @@ fn stdin(source: Source, attached: &mut Attached<'_>) -> Result<Stdin, Problem> 
     }
 }
 
-fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
+pub(crate) fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
     in_memory(bytes).map_err(|error| {
         Problem::new("an argument could not be kept in memory", cause(&error), "free some memory")
     })
@@ -347,7 +408,8 @@ fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
 
 fn no_workspace() -> Problem {
     let why = "no directory was given for tools to read";
-    Problem::new("there is no workspace", why, "give one with `--workspace DIR`")
+    let fix = "give one with `--workspace DIR`";
+    Problem::new("there is no workspace", why, fix).of(ProblemKind::NotFound)
 }
 
 fn not_attached(name: &OsStr) -> Problem {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
+use std::sync::atomic::AtomicBool;
 
 use hotcell_ledger::{Artifact, Blob, Digest, Role};
 use hotcell_request::{Arguments, Call, Request, VersionReq, canonical};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Which, line};
 use crate::attached::{Attached, Attachment, Input};
 use crate::engine::Engine;
+use crate::interrupt::Together;
 use crate::reply::{Problem, ProblemKind, Reply};
 use crate::show::Shown;
 
@@ -85,12 +87,14 @@ impl Engine {
         caller: &Caller,
         id: CallId,
         ignore: &Ignore,
+        interrupt: Option<&AtomicBool>,
     ) -> Result<Replayed, Problem> {
         let old = self.show(caller, id)?;
         let (request, attached) = self.again(caller, &old)?;
         let tool = self.registry.get(&request.tool, request.version.as_ref());
         let varies = tool.map(|known| known.tool().varies.clone()).unwrap_or_default();
-        let new = self.guarded(caller, request, attached);
+        let together = Together::new(self, caller, interrupt);
+        let new = together.make(|| together.call(request, attached));
         // It was not even judged, or could not be carried out.
         let is_nothing = new.run.is_none() && matches!(new.status, Status::Error | Status::Invalid);
         if let Some(problem) = new.problems.first().filter(|_| is_nothing) {
@@ -143,6 +147,10 @@ impl Engine {
                 self.attach(caller, old, plan)?
             }
             Some(BuiltIn::Tree(_)) => return Err(refused_live(old)),
+            Some(BuiltIn::Environment(_)) => {
+                let why = "it is about environments, which are others by now";
+                return Err(refused(old, why, "make the call anew"));
+            }
             Some(BuiltIn::Pure(_) | BuiltIn::Absent(_)) | None => Attached::default(),
         };
         let (name, version) = key;

@@ -1,5 +1,6 @@
 //! Tokens: made for what the policy allows as a whole, made narrower, taken back. A token is for whoever
-//! asked for it, and only a person at the command line or a program that embeds the engine can ask.
+//! asked for it, and only a person at the command line or a program that embeds the engine can ask for one.
+//! Whoever comes through the server with a key can list, narrow and take back their own.
 
 use std::sync::Arc;
 
@@ -85,7 +86,7 @@ impl Engine {
     /// What is refused is on the disk before it is told.
     pub(crate) fn ask_token(&self, caller: &Caller, ask: TokenAsk) -> Result<TokenAnswer, Problem> {
         let operation = ask.operation();
-        let answer = may_ask(caller).and_then(|()| self.answer_about_tokens(caller, ask));
+        let answer = may_ask(caller, &ask).and_then(|()| self.answer_about_tokens(caller, ask));
         answer.map_err(|problem| {
             if problem.kind != ProblemKind::Blocked {
                 return problem;
@@ -104,8 +105,9 @@ impl Engine {
             TokenAsk::Revoke(id) => self.revoke(caller, id),
             TokenAsk::Rotate { grace } => self.rotate(caller, grace),
             TokenAsk::List { after, limit } => {
-                let list = |conn: &bearer::Connection| {
-                    bearer::list(conn, &caller.tenant, after, limit).map_err(Look::from)
+                let list = |conn: &bearer::Connection| match sees_all(caller) {
+                    true => bearer::list(conn, &caller.tenant, after, limit).map_err(Look::from),
+                    false => own(conn, caller, after, limit).map_err(Look::from),
                 };
                 let listed = self.recording()?.look(list);
                 listed.map(TokenAnswer::Listed).map_err(|error| not_looked_up(&error))
@@ -202,7 +204,13 @@ impl Engine {
 
     fn revoke(&self, caller: &Caller, id: BearerId) -> Result<TokenAnswer, Problem> {
         let tenant: Name = caller.tenant.clone();
+        let only = (!sees_all(caller)).then(|| caller.subject.clone());
         let revoked = self.change_tokens(caller, None, move |tx, moment| {
+            if let Some(subject) = only {
+                let held = bearer::get(tx, &tenant, id)?;
+                held.filter(|held| held.claims.holder.subject == subject)
+                    .ok_or(bearer::Error::NoBearer(id))?;
+            }
             let change = bearer::revoke(tx, &tenant, id, moment)?;
             let is_new = change.is_some();
             Ok((is_new, Changes { all: change.into_iter().collect(), swept: None }))
@@ -286,18 +294,56 @@ impl Changes {
     }
 }
 
-/// What runs in a sandbox, or asks for a model, never gets more than it was given.
-fn may_ask(caller: &Caller) -> Result<(), Problem> {
-    match caller.door {
-        Door::Cli | Door::Library => Ok(()),
-        door => {
-            let why =
-                format!("who comes through `{door}` may use tokens, and not make or change them");
+/// What runs in a sandbox, or asks for a model, never gets more than it was given. Whoever comes with a key
+/// can give up what they have, or some of it, and gets nothing by that.
+fn may_ask(caller: &Caller, ask: &TokenAsk) -> Result<(), Problem> {
+    match (caller.door, ask) {
+        (Door::Cli | Door::Library, _) => Ok(()),
+        (Door::Rest, TokenAsk::List { .. } | TokenAsk::Attenuate { .. } | TokenAsk::Revoke(_)) => {
+            Ok(())
+        }
+        (door, _) => {
+            let why = match door {
+                Door::Rest => {
+                    "who comes through `rest` may use, narrow and revoke tokens, and not make them"
+                        .to_owned()
+                }
+                door => {
+                    format!(
+                        "who comes through `{door}` may use tokens, and not make or change them"
+                    )
+                }
+            };
             let fix = "have somebody do it at the command line: `hotcell token`";
             let what = "tokens are not for everybody to make";
             Err(Problem::new(what, why, fix).of(ProblemKind::Blocked))
         }
     }
+}
+
+/// Whether somebody is told of the tokens of others.
+fn sees_all(caller: &Caller) -> bool {
+    matches!(caller.door, Door::Cli | Door::Library)
+}
+
+/// The caller's own with higher numbers than that, in their order. What a tenant can have is bounded, and so
+/// is the looking.
+fn own(
+    conn: &bearer::Connection,
+    caller: &Caller,
+    mut after: u64,
+    limit: usize,
+) -> Result<Vec<bearer::Listed>, bearer::Error> {
+    let mut own = Vec::new();
+    while own.len() < limit {
+        let page = bearer::list(conn, &caller.tenant, after, bearer::MAX_PAGE)?;
+        let Some(last) = page.last() else { break };
+        after = last.stored.claims.nonce;
+        let is_own = |one: &bearer::Listed| one.stored.claims.holder.subject == caller.subject;
+        own.extend(page.into_iter().filter(is_own));
+    }
+    own.truncate(limit);
+    Ok(own)
 }
 
 /// The scope with the arguments of its only call, which it has to be for.

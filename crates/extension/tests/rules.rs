@@ -258,7 +258,8 @@ fn says(bytes: &str) -> impl Fn(Job) -> Job + use<> {
     let script = format!("printf '{bytes}'; sleep 30");
     move |mut job| {
         let args = ["sh", "-c", &script].map(Into::into).to_vec();
-        job.command = Command { program: "/bin/sh".into(), args, read_only: vec![], note: None };
+        let (read_only, tree, note, forks) = (vec![], None, None, false);
+        job.command = Command { program: "/bin/sh".into(), args, read_only, tree, note, forks };
         job.env = [("PATH".into(), "/usr/bin:/bin".into())].into();
         job.profile = Profile::Standard;
         job

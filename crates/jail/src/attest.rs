@@ -24,6 +24,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) drops_groups: bool,
     /// Of the launcher itself.
     pub(crate) namespaces: [u64; 7],
+    /// Of the zygote that it was forked from.
+    pub(crate) origin: Option<[u64; 7]>,
     pub(crate) tree_mounts: u32,
     pub(crate) landlock_denied: bool,
 }
@@ -42,14 +44,16 @@ pub(crate) fn attest(host: &HostProc, pidfd: impl AsFd, expected: &Expected<'_>)
     cgroup(&process, expected, &mut buffer, &mut seen)?;
     limits(&process, expected, &mut buffer, &mut seen)?;
     session(&process, &mut buffer, &mut seen)?;
-    descriptors(&process, &mut buffer, &mut seen)?;
+    descriptors(&process, expected, &mut buffer, &mut seen)?;
     Ok(seen)
 }
 
 fn namespaces(process: &Process, expected: &Expected<'_>, seen: &mut Seen) -> Done {
     seen.namespaces = process.namespaces().at(Step::AttestNamespaces)?;
-    for (theirs, ours) in seen.namespaces.iter().zip(expected.namespaces) {
-        require(*theirs != ours, Step::AttestNamespaces)?;
+    for others in [Some(expected.namespaces), expected.origin].into_iter().flatten() {
+        for (theirs, other) in seen.namespaces.iter().zip(others) {
+            require(*theirs != other, Step::AttestNamespaces)?;
+        }
     }
     Ok(())
 }
@@ -180,8 +184,14 @@ fn session(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
     require(seen.own_session, Step::AttestSession)
 }
 
-/// Only 0, 1 and 2 stay open across the start of the program: the others close themselves.
-fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
+/// Only 0, 1 and 2 stay open across the start of the program: the others close themselves. Where nothing
+/// is executed, there are no others.
+fn descriptors(
+    process: &Process,
+    expected: &Expected<'_>,
+    buffer: &mut [u8],
+    seen: &mut Seen,
+) -> Done {
     let dir = process.open_dir(c"fd").at(Step::AttestDescriptors)?;
     let mut space = [MaybeUninit::uninit(); 2048];
     let mut entries = RawDir::new(&dir, &mut space);
@@ -191,6 +201,7 @@ fn descriptors(process: &Process, buffer: &mut [u8], seen: &mut Seen) -> Done {
         if number <= 2 {
             seen.descriptors += 1;
         } else {
+            require(expected.origin.is_none(), Step::AttestDescriptors)?;
             let closes = closed_on_exec(process, number, buffer).at(Step::AttestDescriptors)?;
             require(closes, Step::AttestDescriptors)?;
         }

@@ -1,6 +1,11 @@
 //! What happens inside a run. Our own init builds the jail around itself and forks the program's
 //! process, which waits for its job, puts on the last layers and waits to be let go. The init reaps
 //! until the end.
+//!
+//! The same code runs in the launcher, where the program's process then executes the program, and in a
+//! zygote ([`crate::zygote`]), where it goes on as the interpreter that it was forked from.
+
+use core::ffi::CStr;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
@@ -33,6 +38,8 @@ mod slot {
     pub(super) const END: u32 = CGROUP + MAX_CGROUPS as u32;
 }
 
+/// The name of every init.
+const INIT_NAME: &CStr = c"hotcell-init";
 /// The name of every machine.
 const HOSTNAME: &[u8] = b"hotcell";
 /// What a kernel without one has.
@@ -41,6 +48,9 @@ const DOMAIN_NAME: &[u8] = b"(none)";
 /// The last capability that a kernel may know; those it does not know are refused, which is the end
 /// of the list.
 const LAST_CAPABILITY: u32 = 63;
+
+/// How many descriptors a program has: standard input, output and error.
+const STANDARD: u32 = 3;
 
 /// Exit codes of our own processes, for the log only: what counts is what the launcher sees.
 const FAILED: u8 = 70;
@@ -51,16 +61,57 @@ pub(crate) struct Plan<'a> {
     pub(crate) order: &'a Order<'a>,
     pub(crate) fds: &'a Fds,
     pub(crate) ruleset: BorrowedFd<'a>,
-    pub(crate) landlock_abi: u32,
+    pub(crate) ground: Ground,
     pub(crate) cord: BorrowedFd<'a>,
+}
+
+/// What is the same for all cells of a spawner.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ground {
     pub(crate) setup: Setup,
+    pub(crate) landlock_abi: u32,
     pub(crate) drops_groups: bool,
 }
 
-/// The whole life of the init. Called in a new process that nobody else shares memory with.
+/// How the C library of a zygote forks, so that what it keeps about its process is true in the child.
+pub type Fork = extern "C" fn() -> i32;
+
+/// The whole life of the init, and of a program's process up to its program. Called in a new process that
+/// nobody else shares memory with.
 pub(crate) fn live(plan: &Plan<'_>) -> ! {
-    match build(plan) {
-        Ok(program) => watch(program),
+    let program = build(plan).and_then(|()| {
+        fork_program(plan, || match sys::clone(0, None)? {
+            Cloned::Child => Ok(None),
+            Cloned::Parent { pid, .. } => Ok(Some(pid)),
+        })
+    });
+    match program {
+        Ok(Some(program)) => watch(program),
+        Ok(None) => {
+            let Err(failure) = become_program(plan);
+            fail_and_wait(&failure)
+        }
+        Err(failure) => fail(&failure),
+    }
+}
+
+/// What the interpreter does in a program's process before there is a job.
+pub type Rehearse = extern "C" fn();
+
+/// The same in a zygote: returns in the program's process, once that was let go, with its job.
+pub(crate) fn live_on(plan: &Plan<'_>, fork: Fork, rehearse: Rehearse) -> Job<'static> {
+    let program = build(plan).and_then(|()| {
+        fork_program(plan, || match fork() {
+            0 => Ok(None),
+            pid => Pid::from_raw(pid.max(0)).map(Some).ok_or(Errno::AGAIN),
+        })
+    });
+    match program {
+        Ok(Some(program)) => watch(program),
+        Ok(None) => match go_on(plan, rehearse) {
+            Ok(job) => job,
+            Err(failure) => fail_and_wait(&failure),
+        },
         Err(failure) => fail(&failure),
     }
 }
@@ -81,7 +132,7 @@ fn fail_and_wait(failure: &crate::wire::Failed) -> ! {
 }
 
 /// Everything up to the fork of the program's process.
-fn build(plan: &Plan<'_>) -> Done<Pid> {
+fn build(plan: &Plan<'_>) -> Done {
     let order = plan.order;
     settle_descriptors(plan).at(Step::Descriptors)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).at(Step::DeathSignal)?;
@@ -89,7 +140,7 @@ fn build(plan: &Plan<'_>) -> Done<Pid> {
     if !order.leaves_out(hole::KEYRING) {
         sys::new_keyring().at(Step::Keyring)?;
     }
-    if plan.setup.bare {
+    if plan.ground.setup.bare {
         // What the program leaves behind comes to this process, as it would to a pid 1.
         let own = rustix::process::getpid();
         rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
@@ -98,8 +149,7 @@ fn build(plan: &Plan<'_>) -> Done<Pid> {
     }
     let cell = sys::at(slot::CELL);
     chan::report(sys::at(slot::CORD), &Report::Built, Some(cell)).at(Step::Writable)?;
-    wall_in(plan)?;
-    fork_program(plan)
+    wall_in(plan)
 }
 
 /// What the namespaces are filled with.
@@ -117,7 +167,7 @@ fn furnish(plan: &Plan<'_>) -> Done {
     if order.loopback {
         loopback().at(Step::Loopback)?;
     }
-    if plan.setup.proc {
+    if plan.ground.setup.proc {
         if !order.leaves_out(hole::PID) {
             tree::own_proc().at(Step::ProcMount)?;
         }
@@ -125,7 +175,7 @@ fn furnish(plan: &Plan<'_>) -> Done {
     }
     wait_for_word().at(Step::IdMap)?;
     // Where they cannot be dropped, the user's own groups stay, as overflow ids.
-    switch_id(plan.drops_groups).at(Step::SwitchId)?;
+    switch_id(plan.ground.drops_groups).at(Step::SwitchId)?;
     let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
     sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)
 }
@@ -202,13 +252,13 @@ fn wall_in(plan: &Plan<'_>) -> Done {
     }
     if !plan.order.leaves_out(hole::LANDLOCK) {
         let ruleset = sys::at(slot::RULESET);
-        landlock::allow_places(ruleset, plan.landlock_abi, sys::at(slot::CELL))?;
-        if plan.setup.proc {
+        landlock::allow_places(ruleset, plan.ground.landlock_abi, sys::at(slot::CELL))?;
+        if plan.ground.setup.proc {
             landlock::allow_proc(ruleset)?;
         }
         sys::landlock_restrict(ruleset).at(Step::Landlock)?;
     }
-    if plan.setup.bare {
+    if plan.ground.setup.bare {
         // The end of such a run is a signal to everybody that this process may signal. That it may not
         // signal its own parent shows that this means the run, and not everything of this user.
         let parent =
@@ -216,42 +266,54 @@ fn wall_in(plan: &Plan<'_>) -> Done {
         require(parent == Some(Errno::PERM), Step::AttestLandlock)?;
     }
     if !plan.order.leaves_out(hole::CAPABILITIES) {
-        drop_capabilities(plan.setup.bare).at(Step::Capabilities)?;
+        drop_capabilities(plan.ground.setup.bare).at(Step::Capabilities)?;
     }
     Ok(())
 }
 
 fn drop_capabilities(bare: bool) -> rustix::io::Result<()> {
+    match drop_bounding_set() {
+        // Without a user namespace there is no right to it; no_new_privs makes it moot.
+        Err(Errno::PERM) if bare => {}
+        other => other?,
+    }
+    clear_capabilities()
+}
+
+/// What no program that is executed from here on can have.
+pub(crate) fn drop_bounding_set() -> rustix::io::Result<()> {
     for capability in 0..=LAST_CAPABILITY {
         match sys::drop_bounding(capability) {
-            Ok(()) => {}
             Err(Errno::INVAL) => break,
-            // Without a user namespace there is no right to it; no_new_privs makes it moot.
-            Err(Errno::PERM) if bare => break,
-            Err(errno) => return Err(errno),
+            other => other?,
         }
     }
+    Ok(())
+}
+
+pub(crate) fn clear_capabilities() -> rustix::io::Result<()> {
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)
 }
 
-fn fork_program(plan: &Plan<'_>) -> Done<Pid> {
+/// Forks the program's process; nothing in that process itself.
+fn fork_program(
+    plan: &Plan<'_>,
+    fork: impl FnOnce() -> rustix::io::Result<Option<Pid>>,
+) -> Done<Option<Pid>> {
     // From here on nobody inside can look into this process; the child is opened again for the
     // spawner's eyes, and has nothing in it yet.
     set_dumpable(plan.order, DumpableBehavior::NotDumpable)?;
-    match sys::clone(0, None).at(Step::Fork)? {
-        Cloned::Child => {
-            let Err(failure) = become_program(plan);
-            fail_and_wait(&failure)
-        }
-        Cloned::Parent { pid, .. } => {
-            sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)?;
-            sys::close_range(slot::CELL, u32::MAX).at(Step::Descriptors)?;
-            Ok(pid)
-        }
+    let program = fork().at(Step::Fork)?;
+    if program.is_some() {
+        // For whoever looks at the host's processes.
+        rustix::thread::set_name(INIT_NAME).at(Step::Fork)?;
+        sys::close_range(slot::RULESET, slot::RULESET).at(Step::Descriptors)?;
+        sys::close_range(slot::CELL, u32::MAX).at(Step::Descriptors)?;
     }
+    Ok(program)
 }
 
 fn set_dumpable(order: &Order<'_>, behaviour: DumpableBehavior) -> Done {
@@ -264,6 +326,34 @@ fn set_dumpable(order: &Order<'_>, behaviour: DumpableBehavior) -> Done {
 /// The program's process: waits for its job, puts on the rest of the layers, waits for release, and
 /// becomes the program.
 fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
+    let landlock_denied = stand(plan)?;
+    let job = take_job(plan)?;
+    let too_many = || failed(Step::Program, Errno::TOOBIG, 0);
+    let (mut args, mut env) = (Vector::new(), Vector::new());
+    let args = args.fill(job.args.clone()).ok_or_else(too_many)?;
+    let env = env.fill(job.env.clone()).ok_or_else(too_many)?;
+    poise(&job, landlock_denied)?;
+    wait_for_word().at(Step::Protocol)?;
+    let errno = sys::execute(job.program, job.exec_key, args, env);
+    Err(failed(Step::Program, errno, 0))
+}
+
+/// The same where the program is this very process. Nothing is executed that would close descriptors, so
+/// that the last one is closed before the process is read back, and it waits for its release in a call
+/// that the filter reports, whose answer is the word; anything else is the end.
+fn go_on(plan: &Plan<'_>, rehearse: Rehearse) -> Done<Job<'static>> {
+    let landlock_denied = stand(plan)?;
+    // Whatever is done now is not waited for later. It is still nobody's code but the interpreter's own.
+    rehearse();
+    let job = take_job(plan)?;
+    poise(&job, landlock_denied)?;
+    sys::close_range(STANDARD, u32::MAX).at(Step::Descriptors)?;
+    sys::await_release().at(Step::Protocol)?;
+    Ok(job)
+}
+
+/// Everything that is done before there is a job. Tells whether Landlock refused the sentinel.
+fn stand(plan: &Plan<'_>) -> Done<bool> {
     let order = plan.order;
     set_dumpable(order, DumpableBehavior::Dumpable)?;
     if !order.leaves_out(hole::SESSION) {
@@ -274,16 +364,22 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
         // A second domain within the init's: signals and looks reach down from the init and not up.
         sys::landlock_restrict(sys::at(slot::RULESET)).at(Step::Landlock)?;
     }
-    if plan.setup.bare {
+    if plan.ground.setup.bare {
         stand_alone()?;
     } else {
         rustix::process::chdir(place::WORK).at(Step::Session)?;
     }
     sys::close_range(slot::RULESET, slot::ACCOUNT).at(Step::Descriptors)?;
-    let landlock_denied = sentinel_is_refused(plan.setup.bare);
+    Ok(sentinel_is_refused(plan.ground.setup.bare))
+}
+
+/// Waits for the job, and does everything that comes before the filter.
+fn take_job(plan: &Plan<'_>) -> Done<Job<'static>> {
+    let order = plan.order;
     static HANDED: Packet = Packet::new();
     let packet = HANDED.take().at(Step::Protocol)?;
     let received = take_supplies(packet)?;
+    let packet: &'static [u8] = packet;
     let packet = packet.get(..received.length).unwrap_or_default();
     let job = Job::read(packet).at(Step::Protocol)?;
     require_descriptors(&received, Job::DESCRIPTORS)?;
@@ -300,7 +396,14 @@ fn become_program(plan: &Plan<'_>) -> Done<core::convert::Infallible> {
             sys::place(sys::at(number), number).at(Step::Descriptors)?;
         }
     }
-    start(&job, landlock_denied)
+    Ok(job)
+}
+
+/// Puts on the filter, and tells the spawner.
+fn poise(job: &Job<'_>, landlock_denied: bool) -> Done {
+    let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
+    let poised = Report::Poised { landlock_denied };
+    chan::report(sys::at(slot::CORD), &poised, Some(listener.as_fd())).at(Step::Seccomp)
 }
 
 /// What a pid and a mount namespace would have done for the program's process.
@@ -423,27 +526,13 @@ fn stamp(target: &OwnedFd, modified: Moment) -> rustix::io::Result<()> {
 /// `last`, stays, until exec.
 fn keep_three(fds: Fds, last: u32) -> rustix::io::Result<()> {
     // They came one after the other into an empty table, so that none stands in another's place.
-    for number in 0..3 {
+    for number in 0..STANDARD {
         sys::place(fds.get(number as usize)?, number)?;
     }
     // Numbers, from here on: their owner must not close what was just put there.
     core::mem::forget(fds);
-    sys::close_range(3, slot::CORD - 1)?;
+    sys::close_range(STANDARD, slot::CORD - 1)?;
     sys::close_range(last + 1, u32::MAX)
-}
-
-fn start(job: &Job<'_>, landlock_denied: bool) -> Done<core::convert::Infallible> {
-    let too_many = || failed(Step::Program, Errno::TOOBIG, 0);
-    let (mut args, mut env) = (Vector::new(), Vector::new());
-    let args = args.fill(job.args.clone()).ok_or_else(too_many)?;
-    let env = env.fill(job.env.clone()).ok_or_else(too_many)?;
-    let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
-    let poised = Report::Poised { landlock_denied };
-    chan::report(sys::at(slot::CORD), &poised, Some(listener.as_fd())).at(Step::Seccomp)?;
-    drop(listener);
-    wait_for_word().at(Step::Protocol)?;
-    let errno = sys::execute(job.program, job.exec_key, args, env);
-    Err(failed(Step::Program, errno, 0))
 }
 
 /// The one thing about Landlock that can be seen: a file that no rule covers.

@@ -3,8 +3,9 @@
 //! One launcher serves one hotcell process and one root tree. It is two processes: the *guard*, which
 //! stays in the host's namespaces and outlives hotcell just long enough to end and clean everything,
 //! and the *spawner*, pid 1 of a pid namespace of its own, which builds the tree once and then makes a
-//! *cell* for each job: an init of ours (`cell`) and the program. Everything here is single-threaded,
-//! allocates nothing, and runs without libc.
+//! *cell* for each job: an init of ours (`cell`) and the program. A *zygote* is an interpreter that has
+//! done its start already; cells forked from it go on as that interpreter. Everything here is
+//! single-threaded, allocates nothing, and runs without libc.
 #![cfg_attr(not(test), no_std)]
 
 mod attest;
@@ -20,7 +21,9 @@ mod spawner;
 mod sys;
 mod tree;
 pub mod wire;
+pub mod zygote;
 
+pub use cell::{Fork, Rehearse};
 pub use sys::{exit, landlock_abi, lock_byte, unlock_byte};
 
 /// Where the run's writable places are.

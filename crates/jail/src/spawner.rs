@@ -9,19 +9,24 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::INNER_ID;
 use crate::attest::{self, Expected};
-use crate::cell::{self, Plan};
+use crate::cell::{self, Ground, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
-use crate::fail::{At, Done, failed};
+use crate::fail::{At, Done, failed, require};
 use crate::landlock::Rules;
 use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned, Packet};
-use crate::wire::{Blocked, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole};
+use crate::wire::{self, Blocked, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole};
+use crate::zygote::Zygote;
 
 /// Most runs at one time.
 const MAX_RUNS: usize = 96;
-/// Sources of events: the control socket, and four of each run.
-const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS;
+/// Most zygotes at one time.
+const MAX_ZYGOTES: usize = 8;
+/// Sources of events: the control socket, four of each run and two of each zygote.
+const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS + 2 * MAX_ZYGOTES;
+/// Most descriptors that are passed on to a zygote with an order.
+const MAX_PASSED: usize = 2 + wire::MAX_CGROUPS + 1;
 /// Reported calls that are answered one by one. Beyond that the listener is closed, and the kernel
 /// itself refuses: a program cannot keep the spawner busy.
 const MAX_REPORTED: u64 = 4096;
@@ -34,18 +39,19 @@ pub(crate) struct Spawner {
     pub(crate) rules: Rules,
     pub(crate) namespaces: [u64; 7],
     pub(crate) tree_mounts: u32,
-    pub(crate) setup: Setup,
-    /// Only who may set groups can drop them.
-    pub(crate) drops_groups: bool,
+    pub(crate) ground: Ground,
     /// hotcell lives and wants no more of this launcher.
     pub(crate) is_dismissed: bool,
     runs: [Option<Run>; MAX_RUNS],
+    zygotes: [Option<Zygote>; MAX_ZYGOTES],
 }
 
 /// A run from its clone to its reaping.
 #[derive(Debug)]
 struct Run {
-    pid: Pid,
+    /// As the host numbers it.
+    number: u64,
+    pid: Option<Pid>,
     pidfd: OwnedFd,
     /// To hotcell.
     socket: OwnedFd,
@@ -56,6 +62,10 @@ struct Run {
     /// The program's process, once it was let go without a pid namespace around it.
     program: Option<OwnedFd>,
     listener: Option<OwnedFd>,
+    /// Forked from a zygote and about to wait for its release: what it saw of Landlock.
+    poised: Option<bool>,
+    /// Where the zygote lives that it was forked from.
+    origin: Option<[u64; 7]>,
     order: Order<'static>,
     cgroup_name: Name,
     gone: Gone,
@@ -91,6 +101,10 @@ enum Event {
     /// Nobody is left who could make a reported call.
     Unheard(usize),
     Exited(usize),
+    /// A zygote said something, or has ended.
+    Zygote(usize),
+    /// hotcell wants no more of a zygote.
+    Dismissed(usize),
 }
 
 impl Spawner {
@@ -104,18 +118,19 @@ impl Spawner {
         let namespaces = own.namespaces().at(Step::HostProc)?;
         // Without a tree of our own they are the host's, and say nothing about a run.
         let tree_mounts = if setup.bare { 0 } else { count_mounts(&own)? };
+        // Only who may set groups can drop them.
         let drops_groups = !setup.bare && !setup.user_namespace && may_set_groups(&own);
-        let runs = [const { None }; MAX_RUNS];
+        let ground = Ground { setup, landlock_abi: rules.abi, drops_groups };
         Ok(Spawner {
             control,
             host,
             rules,
             namespaces,
             tree_mounts,
-            setup,
-            drops_groups,
+            ground,
             is_dismissed: false,
-            runs,
+            runs: [const { None }; MAX_RUNS],
+            zygotes: [const { None }; MAX_ZYGOTES],
         })
     }
 
@@ -141,6 +156,8 @@ impl Spawner {
                     Event::Notice(run) => self.answer(run),
                     Event::Unheard(run) => self.stop_listening(run),
                     Event::Exited(run) => self.bury(run),
+                    Event::Zygote(zygote) => self.hear_zygote(zygote),
+                    Event::Dismissed(zygote) => self.end_zygote(zygote),
                 }
             }
         }
@@ -192,7 +209,11 @@ impl Spawner {
         let some_end = self.runs.iter().flatten().any(|run| run.cord.is_none());
         let waits = is_full && some_end;
         let control = (!waits).then_some((self.control.as_fd(), Event::Control));
-        of_runs.chain(control)
+        let zygotes = self.zygotes.iter().enumerate().filter_map(|(i, z)| Some((i, z.as_ref()?)));
+        let of_zygotes = zygotes.flat_map(|(index, zygote)| {
+            [(zygote.line(), Event::Zygote(index)), (zygote.socket(), Event::Dismissed(index))]
+        });
+        of_runs.chain(of_zygotes).chain(control)
     }
 
     /// Takes an order from the control socket and makes its cell. `false` when hotcell has gone.
@@ -210,7 +231,12 @@ impl Spawner {
             return Ok(false);
         }
         let packet = packet.get(..received.length).unwrap_or_default();
-        if let Err(failure) = self.make_cell(packet, &mut received.fds)
+        let made = if wire::Zygote::is_one(packet) {
+            self.start_zygote(packet, &mut received.fds)
+        } else {
+            self.make_cell(packet, &mut received.fds)
+        };
+        if let Err(failure) = made
             && let Ok(socket) = received.fds.get(0)
         {
             tell(socket, &Report::Failed(failure), None);
@@ -228,9 +254,18 @@ impl Spawner {
         let free = self.runs.iter().position(Option::is_none);
         let free = free.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_RUNS))?;
         let (cord, their_cord) = cord().at(Step::Clone)?;
-        let (pid, pidfd) = self.clone_cell(&order, fds, &their_cord)?;
+        let origin = self.zygote(order.zygote).map(|zygote| zygote.namespaces);
+        let (pid, pidfd) = match order.zygote {
+            0 => self.clone_cell(&order, fds, &their_cord).map(|(pid, fd)| (Some(pid), fd))?,
+            _ => (None, self.fork_cell(&order, fds, &their_cord)?),
+        };
         drop(their_cord);
+        let number = self.host.behind(&pidfd).at(Step::Clone)?.pid;
+        // Not one that is somebody's already.
+        let is_new = self.runs.iter().flatten().all(|run| run.number != number);
+        require(is_new, Step::Zygote)?;
         let run = Run {
+            number,
             pid,
             pidfd,
             socket: fds.take(0).at(Step::Protocol)?,
@@ -238,12 +273,14 @@ impl Spawner {
             cord: Some(cord),
             program: None,
             listener: None,
+            poised: None,
+            origin,
             order: Order { cgroup_name: &[], ..order },
             cgroup_name,
             gone: Gone::default(),
             reported: 0,
         };
-        let mapped = if self.setup.bare { Ok(()) } else { self.map_ids(&run) };
+        let mapped = if self.ground.setup.bare { Ok(()) } else { self.map_ids(&run) };
         let place = self.runs.get_mut(free);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
@@ -259,18 +296,77 @@ impl Spawner {
     fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
         let into = order.entrance.born.then(|| fds.get(2)).transpose().at(Step::Protocol)?;
         let ruleset = self.rules.ruleset(order.loopback)?;
-        let flags = if self.setup.bare { 0 } else { namespaces(order) };
+        let flags = if self.ground.setup.bare { 0 } else { namespaces(order) };
         match sys::clone(flags, into).at(Step::Clone)? {
             Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
             Cloned::Child => cell::live(&Plan {
                 order,
                 fds,
                 ruleset: ruleset.as_fd(),
-                landlock_abi: self.rules.abi,
+                ground: self.ground,
                 cord: cord.as_fd(),
-                setup: self.setup,
-                drops_groups: self.drops_groups,
             }),
+        }
+    }
+
+    /// The same, by a zygote. One that does not do it at once is given up.
+    fn fork_cell(&mut self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<OwnedFd> {
+        let ruleset = self.rules.ruleset(order.loopback)?;
+        let gone = || failed(Step::Zygote, Errno::SRCH, 0);
+        let zygote =
+            self.zygote(order.zygote).filter(|zygote| zygote.is_hatched).ok_or_else(gone)?;
+        let mut passed = [cord.as_fd(); MAX_PASSED];
+        let count = fds.count();
+        for (index, place) in passed.iter_mut().enumerate().take(count).skip(1) {
+            *place = fds.get(index).at(Step::Protocol)?;
+        }
+        *passed.get_mut(count).ok_or_else(gone)? = ruleset.as_fd();
+        let passed = passed.get(..=count).unwrap_or_default();
+        let forked = zygote.fork(self.ground, order, passed);
+        if forked.as_ref().is_err_and(|failure| failure.step == Step::Zygote) {
+            self.zygotes.iter_mut().for_each(|place| {
+                drop(place.take_if(|zygote| zygote.number == order.zygote));
+            });
+        }
+        forked
+    }
+
+    fn zygote(&self, number: u8) -> Option<&Zygote> {
+        self.zygotes.iter().flatten().find(|zygote| zygote.number == number)
+    }
+
+    fn start_zygote(&mut self, packet: &[u8], fds: &mut Fds) -> Done {
+        let wanted = wire::Zygote::read(packet).at(Step::Protocol)?;
+        if fds.count() != wire::Zygote::DESCRIPTORS {
+            return Err(failed(Step::Protocol, Errno::BADF, fds.count()));
+        }
+        // Without namespaces of its own a run is not forked from anything.
+        if self.ground.setup.bare || self.zygote(wanted.number).is_some() {
+            return Err(failed(Step::Zygote, Errno::EXIST, 0));
+        }
+        let place = self.zygotes.iter_mut().find(|place| place.is_none());
+        let place = place.ok_or_else(|| failed(Step::Zygote, Errno::AGAIN, MAX_ZYGOTES))?;
+        *place = Some(Zygote::start(&self.host, &wanted, fds)?);
+        Ok(())
+    }
+
+    /// That it is ready is told once; anything else is its end, which the closed socket tells.
+    fn hear_zygote(&mut self, index: usize) {
+        let Some(place) = self.zygotes.get_mut(index) else { return };
+        match place {
+            Some(zygote)
+                if !zygote.is_hatched && matches!(zygote.hear(), Ok((Report::Hatched, _))) =>
+            {
+                zygote.is_hatched = true;
+                tell(zygote.socket(), &Report::Hatched, None);
+            }
+            _ => *place = None,
+        }
+    }
+
+    fn end_zygote(&mut self, index: usize) {
+        if let Some(place) = self.zygotes.get_mut(index) {
+            *place = None;
         }
     }
 
@@ -296,8 +392,7 @@ impl Spawner {
 
     /// Takes what the cell says.
     fn hear(&mut self, index: usize) {
-        let Spawner { runs, host, namespaces, tree_mounts, setup, drops_groups, .. } = self;
-        let Some(Some(run)) = runs.get_mut(index) else { return };
+        let Some(Some(run)) = self.runs.get_mut(index) else { return };
         let mut buffer = [0; MAX_REPORT];
         let Some(cord) = &run.cord else { return };
         let Ok(mut received) = chan::receive(cord, &mut buffer) else { return run.kill() };
@@ -314,21 +409,44 @@ impl Spawner {
             },
             Ok(Report::Poised { landlock_denied }) => {
                 run.listener = received.fds.take(0).ok();
-                let name = run.cgroup_name;
-                let expected = Expected {
-                    order: Order { cgroup_name: name.as_bytes(), ..run.order },
-                    setup: *setup,
-                    drops_groups: *drops_groups,
-                    namespaces: *namespaces,
-                    tree_mounts: *tree_mounts,
-                    landlock_denied,
-                };
-                if let Err(failure) = release(host, run, received.sender, &expected) {
-                    run.fail(failure);
+                if run.listener.is_none() {
+                    run.fail(failed(Step::Seccomp, Errno::BADF, 0));
+                } else if run.origin.is_some() {
+                    // Its next call says that it is.
+                    run.poised = Some(landlock_denied);
+                } else {
+                    self.release(index, received.sender, landlock_denied, |run| run.say(b"g"));
                 }
             }
             Ok(Report::Failed(failure)) => run.fail(failure),
             _ => run.kill(),
+        }
+    }
+
+    /// Reads the program's process back and lets it go, or ends the run.
+    fn release(
+        &mut self,
+        index: usize,
+        program: Option<Pid>,
+        landlock_denied: bool,
+        let_go: impl FnOnce(&Run) -> rustix::io::Result<()>,
+    ) {
+        let Spawner { runs, host, namespaces, tree_mounts, ground, .. } = self;
+        let Some(Some(run)) = runs.get_mut(index) else { return };
+        let name = run.cgroup_name;
+        let expected = Expected {
+            order: Order { cgroup_name: name.as_bytes(), ..run.order },
+            setup: ground.setup,
+            drops_groups: ground.drops_groups,
+            namespaces: *namespaces,
+            origin: run.origin,
+            tree_mounts: *tree_mounts,
+            landlock_denied,
+        };
+        let released =
+            release(host, run, program, &expected).and_then(|()| let_go(run).at(Step::Protocol));
+        if let Err(failure) = released {
+            run.fail(failure);
         }
     }
 
@@ -340,8 +458,16 @@ impl Spawner {
             Ok(notice) => notice,
             // The caller died while it waited.
             Err(Errno::NOENT | Errno::INTR) => return,
-            Err(_) => return run.listener = None,
+            Err(_) => return run.stop_listening(),
         };
+        if let Some(landlock_denied) = run.poised.take() {
+            if notice.number != sys::RELEASE {
+                return run.fail(failed(Step::Protocol, Errno::PROTO, 0));
+            }
+            return self.release(index, notice.caller, landlock_denied, |run| {
+                sys::let_go(run.listener.as_ref().ok_or(Errno::PIPE)?, notice)
+            });
+        }
         if run.reported == 0 {
             // While the program still waits, so that it is said before its end is.
             tell(&run.socket, &Report::Refusing, None);
@@ -355,7 +481,7 @@ impl Spawner {
 
     fn stop_listening(&mut self, index: usize) {
         if let Some(Some(run)) = self.runs.get_mut(index) {
-            run.listener = None;
+            run.stop_listening();
         }
     }
 
@@ -370,10 +496,10 @@ impl Spawner {
             }
         }
         // Its own status says nothing that was not said already; reaping frees its number.
-        let reaped = sys::wait_for(run.pid);
+        let reaped = sys::reap(&run.pidfd);
         debug_assert!(reaped.is_ok(), "a readable pidfd is a child that can be reaped");
-        if self.setup.bare {
-            let is_init = |pid| self.runs.iter().flatten().any(|run| run.pid == pid);
+        if self.ground.setup.bare {
+            let is_init = |pid| self.runs.iter().flatten().any(|run| run.pid == Some(pid));
             orphans::end(&self.host, is_init);
         }
         tell(&run.socket, &Report::Gone(run.gone), None);
@@ -390,7 +516,7 @@ fn count_mounts(own: &Process) -> Done<u32> {
     Ok(u32::try_from(crate::proc::lines(mounts).count()).unwrap_or(u32::MAX))
 }
 
-/// Reads back every layer, tells what was seen, and lets the program go.
+/// Reads back every layer, and tells what was seen.
 fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expected<'_>) -> Done {
     let attest_begun = clock_gettime(ClockId::Monotonic);
     let program = program.ok_or_else(|| failed(Step::Protocol, Errno::SRCH, 0))?;
@@ -405,8 +531,7 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
     run.program = expected.setup.bare.then_some(pidfd);
     // In this order, so that a run that hotcell does not know to be released was not.
     let released = Report::Released(seen, micros_since(attest_begun));
-    chan::report(&run.socket, &released, None).at(Step::Protocol)?;
-    run.say(b"g").at(Step::Protocol)
+    chan::report(&run.socket, &released, None).at(Step::Protocol)
 }
 
 impl Run {
@@ -417,6 +542,14 @@ impl Run {
         let target = self.program.as_ref().unwrap_or(&self.pidfd);
         // The only way this fails is that it has ended already.
         rustix::process::pidfd_send_signal(target, Signal::KILL).ok();
+    }
+
+    /// Who waits to be let go can not be any more.
+    fn stop_listening(&mut self) {
+        self.listener = None;
+        if self.poised.take().is_some() {
+            self.fail(failed(Step::Seccomp, Errno::PIPE, 0));
+        }
     }
 
     fn say(&self, word: &[u8; 1]) -> rustix::io::Result<()> {
@@ -450,7 +583,7 @@ impl Run {
 }
 
 /// The namespaces that a cell is born into.
-fn namespaces(order: &Order<'_>) -> u64 {
+pub(crate) fn namespaces(order: &Order<'_>) -> u64 {
     use linux_raw_sys::general as nr;
     let always = nr::CLONE_NEWUSER | nr::CLONE_NEWNS;
     let left_out = [

@@ -73,6 +73,9 @@ fn call_numbers(number: u32, a: [usize; 6]) -> Result<usize> {
     unsafe { call(number, a) }
 }
 
+/// The flag of `clone` for a child of one's own parent.
+pub(crate) const SIBLING: u64 = nr::CLONE_PARENT as u64;
+
 /// What `clone3` returned.
 #[derive(Debug)]
 pub(crate) enum Cloned {
@@ -86,13 +89,15 @@ pub(crate) enum Cloned {
 /// only this one thread.
 pub(crate) fn clone(flags: u64, into: Option<BorrowedFd<'_>>) -> Result<Cloned> {
     let mut pidfd: RawFd = -1;
+    let is_sibling = flags & SIBLING != 0;
     let into_flag = if into.is_some() { nr::CLONE_INTO_CGROUP } else { 0 };
     let args = nr::clone_args {
         flags: flags | u64::from(nr::CLONE_PIDFD) | into_flag,
         pidfd: (&raw mut pidfd).expose_provenance() as u64,
         child_tid: 0,
         parent_tid: 0,
-        exit_signal: u64::from(nr::SIGCHLD),
+        // A sibling tells its end as this process does.
+        exit_signal: if is_sibling { 0 } else { u64::from(nr::SIGCHLD) },
         stack: 0,
         stack_size: 0,
         tls: 0,
@@ -225,6 +230,8 @@ pub(crate) fn install_filter(filter: &[u8]) -> Result<OwnedFd> {
 pub(crate) struct Notice {
     pub(crate) id: u64,
     pub(crate) number: u32,
+    /// Who made it, as this process's pid namespace numbers it.
+    pub(crate) caller: Option<Pid>,
 }
 
 #[repr(C)]
@@ -264,14 +271,38 @@ pub(crate) fn next_notice(listener: impl AsFd) -> Result<Notice> {
     let args = [fd, SECCOMP_IOCTL_NOTIF_RECV, (&raw mut notif).expose_provenance(), 0, 0, 0];
     // SAFETY: a zeroed struct of the size that the request number encodes.
     unsafe { call(nr::__NR_ioctl, args) }?;
-    Ok(Notice { id: notif.id, number: notif.number as u32 })
+    let caller = Pid::from_raw(notif.pid.cast_signed());
+    Ok(Notice { id: notif.id, number: notif.number as u32, caller })
 }
 
-/// Answers a reported call with "operation not permitted". There is no other answer: what was
-/// reported never runs, so nothing can change between looking and doing.
+/// The call in which a process that executes nothing waits to be let go: every filter reports it, and is
+/// never answered but with no, except this once.
+pub(crate) const RELEASE: u32 = nr::__NR_ptrace;
+/// The answer. The kernel itself has no such one.
+const LET_GO: usize = 0x686f_7463;
+
+/// Waits to be let go. Whatever else ends the wait is not that.
+pub(crate) fn await_release() -> Result<()> {
+    const NO_REQUEST: usize = usize::MAX;
+    match call_numbers(RELEASE, [NO_REQUEST, 0, 0, 0, 0, 0])? {
+        LET_GO => Ok(()),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+/// Lets a process go that waits for it.
+pub(crate) fn let_go(listener: impl AsFd, notice: Notice) -> Result<()> {
+    answer(listener, SeccompNotifResp { id: notice.id, value: LET_GO as i64, error: 0, flags: 0 })
+}
+
+/// Answers a reported call with "operation not permitted". There is no answer that lets it run, so
+/// nothing can change between looking and doing.
 pub(crate) fn refuse(listener: impl AsFd, notice: Notice) -> Result<()> {
-    let answer =
-        SeccompNotifResp { id: notice.id, value: 0, error: -Errno::PERM.raw_os_error(), flags: 0 };
+    let error = -Errno::PERM.raw_os_error();
+    answer(listener, SeccompNotifResp { id: notice.id, value: 0, error, flags: 0 })
+}
+
+fn answer(listener: impl AsFd, answer: SeccompNotifResp) -> Result<()> {
     let fd = listener.as_fd().as_raw_fd() as usize;
     let args = [fd, SECCOMP_IOCTL_NOTIF_SEND, (&raw const answer).expose_provenance(), 0, 0, 0];
     // SAFETY: a whole struct of the size that the request number encodes; the kernel only reads it.
@@ -344,6 +375,24 @@ fn wait4(which: c_int) -> Result<(Pid, u32)> {
     Pid::from_raw(pid as i32).map(|pid| (pid, status as u32)).ok_or(Errno::CHILD)
 }
 
+/// Whether a descriptor is that of a process, and that process a child of this one.
+pub(crate) fn is_child(pidfd: impl AsFd) -> bool {
+    wait_behind(pidfd, nr::WNOHANG | nr::WNOWAIT).is_ok()
+}
+
+/// Reaps the child behind a descriptor, which has ended or is about to.
+pub(crate) fn reap(pidfd: impl AsFd) -> Result<()> {
+    wait_behind(pidfd, 0)
+}
+
+fn wait_behind(pidfd: impl AsFd, extra: u32) -> Result<()> {
+    const P_PIDFD: usize = 3;
+    let options = (nr::WEXITED | nr::__WALL | extra) as usize;
+    let args = [P_PIDFD, pidfd.as_fd().as_raw_fd() as usize, 0, options, 0, 0];
+    // Nothing is asked for but whether it can be waited for.
+    call_numbers(nr::__NR_waitid, args).map(drop)
+}
+
 /// Processor time of the children that were waited for, in microseconds.
 pub(crate) fn children_cpu_micros() -> u64 {
     const RUSAGE_CHILDREN: isize = -1;
@@ -375,6 +424,7 @@ pub(crate) struct Vector {
 
 /// A NULL-terminated array of strings that outlive it.
 #[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
 pub(crate) struct Strings<'a> {
     first: *const MaybeUninit<*const u8>,
     strings: core::marker::PhantomData<&'a CStr>,
@@ -508,30 +558,39 @@ fn set_lock(file: impl AsFd, at: u32, kind: i16) -> Result<()> {
     unsafe { call(nr::__NR_fcntl, args) }.map(drop)
 }
 
-/// Memory for one packet that costs nothing until something is in it: on the stack it would have to be
+/// Memory for one thing that costs nothing until something is in it: on the stack it would have to be
 /// cleared first, page by page, in every process.
 #[derive(Debug)]
-pub(crate) struct Packet {
+pub(crate) struct Reserve<T> {
     is_taken: AtomicBool,
-    bytes: UnsafeCell<[u8; MAX_PACKET]>,
+    content: UnsafeCell<T>,
 }
 
-// SAFETY: the bytes are reached only through `take`, which gives them out once.
-unsafe impl Sync for Packet {}
+/// Memory for one packet.
+pub(crate) type Packet = Reserve<[u8; MAX_PACKET]>;
 
 impl Packet {
     pub(crate) const fn new() -> Packet {
-        Packet { is_taken: AtomicBool::new(false), bytes: UnsafeCell::new([0; MAX_PACKET]) }
+        Reserve::of([0; MAX_PACKET])
+    }
+}
+
+// SAFETY: the content is reached only through `take`, which gives it out once.
+unsafe impl<T> Sync for Reserve<T> {}
+
+impl<T> Reserve<T> {
+    pub(crate) const fn of(content: T) -> Reserve<T> {
+        Reserve { is_taken: AtomicBool::new(false), content: UnsafeCell::new(content) }
     }
 
     /// The memory, for whoever asks first. A forked process has its own copy of what was taken before.
     #[expect(clippy::mut_from_ref, reason = "given out once, which the flag sees to")]
-    pub(crate) fn take(&'static self) -> Result<&'static mut [u8]> {
+    pub(crate) fn take(&'static self) -> Result<&'static mut T> {
         if self.is_taken.swap(true, Ordering::Relaxed) {
             return Err(Errno::BUSY);
         }
         // SAFETY: the flag was not set before, so that nobody has had this reference, and it is never
         // cleared, so that nobody will.
-        Ok(unsafe { &mut *self.bytes.get() })
+        Ok(unsafe { &mut *self.content.get() })
     }
 }

@@ -233,6 +233,18 @@ pub struct Setup {
     pub bare: bool,
 }
 
+impl Setup {
+    fn write(self, w: &mut Writer<'_>) {
+        for flag in [self.user_namespace, self.proc, self.bare] {
+            w.u8(flag.into());
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Setup, Malformed> {
+        Ok(Setup { user_namespace: r.flag()?, proc: r.flag()?, bare: r.flag()? })
+    }
+}
+
 /// The fixed part of a setup packet. Descriptors of the packet, in order: hotcell's own directory in
 /// each cgroup hierarchy, the leash, then others that are only held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,9 +260,7 @@ impl<'a> Standing<'a> {
     /// The fixed part; entries follow, `entries` of them.
     pub fn write(&self, entries: u32, w: &mut Writer<'_>) {
         w.u32(MAGIC);
-        w.u8(self.setup.user_namespace.into());
-        w.u8(self.setup.proc.into());
-        w.u8(self.setup.bare.into());
+        self.setup.write(w);
         w.text(self.cgroup_name.to_bytes());
         w.u32(self.cgroups);
         w.u32(entries);
@@ -262,7 +272,7 @@ impl<'a> Standing<'a> {
         if r.u32()? != MAGIC {
             return Err(Malformed);
         }
-        let setup = Setup { user_namespace: r.flag()?, proc: r.flag()?, bare: r.flag()? };
+        let setup = Setup::read(&mut r)?;
         let cgroup_name = r.text()?;
         let cgroups = r.count(MAX_CGROUPS)? as u32;
         let left = r.count(MAX_ENTRIES)?;
@@ -334,6 +344,8 @@ pub struct Order<'a> {
     /// Without a mount namespace, the run's places are a directory of the host, whose descriptor comes
     /// last.
     pub brings_places: bool,
+    /// The zygote that the cell is forked from; none is zero.
+    pub zygote: u8,
     /// Layers to leave out, for the positive controls of the escape tests.
     #[cfg(feature = "holes")]
     pub holes: u32,
@@ -355,6 +367,7 @@ impl<'a> Order<'a> {
     pub fn write(&self, w: &mut Writer<'_>) {
         let l = &self.limits;
         w.u32(MAGIC);
+        w.u8(ORDER);
         w.u32(self.outer_uid);
         w.u32(self.outer_gid);
         for value in [l.disk_bytes, l.files, l.open_files, l.data_bytes, l.processes, l.cpu_seconds]
@@ -366,13 +379,14 @@ impl<'a> Order<'a> {
         w.bytes(self.cgroup_name);
         w.u8(self.loopback.into());
         w.u8(self.brings_places.into());
+        w.u8(self.zygote);
         #[cfg(feature = "holes")]
         w.u32(self.holes);
     }
 
     pub fn read(packet: &'a [u8]) -> Result<Order<'a>, Malformed> {
         let mut r = Reader::new(packet);
-        if r.u32()? != MAGIC {
+        if (r.u32()?, r.u8()?) != (MAGIC, ORDER) {
             return Err(Malformed);
         }
         let (outer_uid, outer_gid) = (r.u32()?, r.u32()?);
@@ -392,6 +406,7 @@ impl<'a> Order<'a> {
             cgroup_name: r.bytes()?,
             loopback: r.flag()?,
             brings_places: r.flag()?,
+            zygote: r.u8()?,
             #[cfg(feature = "holes")]
             holes: r.u32()?,
         };
@@ -528,6 +543,118 @@ pub struct Supplies<'a> {
 
 const SUPPLIES: u8 = 0;
 const JOB: u8 = 1;
+const ORDER: u8 = 2;
+const ZYGOTE: u8 = 3;
+const FORKING: u8 = 4;
+
+/// An interpreter to start, that cells are then forked from. Descriptors of the packet, in order: where
+/// hotcell hears of its end, the library that it serves with, the script that it loads that by.
+#[derive(Debug, Clone)]
+pub struct Zygote<'a> {
+    /// Its name in orders; not zero.
+    pub number: u8,
+    /// Its id outside, in the launcher's user namespace.
+    pub uid: u32,
+    pub gid: u32,
+    pub program: &'a CStr,
+    pub args: Strings<'a>,
+    pub env: Strings<'a>,
+}
+
+impl<'a> Zygote<'a> {
+    /// How many descriptors must come with it.
+    pub const DESCRIPTORS: usize = 3;
+    /// Where it has its line to the spawner, the library and the script.
+    pub const LINE: u32 = 3;
+    pub const LIBRARY: u32 = 4;
+    pub const SCRIPT: u32 = 5;
+
+    /// Whether a packet is meant to be one.
+    pub fn is_one(packet: &[u8]) -> bool {
+        packet.get(size_of_val(&MAGIC)) == Some(&ZYGOTE)
+    }
+
+    pub fn read(packet: &'a [u8]) -> Result<Zygote<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if (r.u32()?, r.u8()?) != (MAGIC, ZYGOTE) {
+            return Err(Malformed);
+        }
+        let (number, uid, gid) = (r.u8()?, r.u32()?, r.u32()?);
+        let program = r.text()?;
+        let args = read_strings(&mut r)?;
+        let env = read_strings(&mut r)?;
+        r.end()?;
+        if number == 0 {
+            return Err(Malformed);
+        }
+        Ok(Zygote { number, uid, gid, program, args, env })
+    }
+}
+
+/// The same, as hotcell writes it.
+#[derive(Debug)]
+pub struct ZygoteParts<'a> {
+    pub number: u8,
+    pub uid: u32,
+    pub gid: u32,
+    pub program: &'a [u8],
+    pub args: &'a [&'a [u8]],
+    pub env: &'a [&'a [u8]],
+}
+
+impl ZygoteParts<'_> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        w.u32(MAGIC);
+        w.u8(ZYGOTE);
+        w.u8(self.number);
+        w.u32(self.uid);
+        w.u32(self.gid);
+        w.text(self.program);
+        write_strings(self.args, w);
+        write_strings(self.env, w);
+    }
+}
+
+/// An order as the spawner passes it on to a zygote. Descriptors of the packet, in order: the cell's cord,
+/// then what came with the order, without the run's socket, then the Landlock ruleset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forking<'a> {
+    pub setup: Setup,
+    pub landlock_abi: u32,
+    pub drops_groups: bool,
+    pub order: Order<'a>,
+}
+
+/// Largest of them.
+pub const MAX_FORKING: usize = 512;
+
+impl<'a> Forking<'a> {
+    pub fn write(&self, w: &mut Writer<'_>) {
+        w.u32(MAGIC);
+        w.u8(FORKING);
+        self.setup.write(w);
+        w.u32(self.landlock_abi);
+        w.u8(self.drops_groups.into());
+        self.order.write(w);
+    }
+
+    pub fn read(packet: &'a [u8]) -> Result<Forking<'a>, Malformed> {
+        let mut r = Reader::new(packet);
+        if (r.u32()?, r.u8()?) != (MAGIC, FORKING) {
+            return Err(Malformed);
+        }
+        let setup = Setup::read(&mut r)?;
+        let (landlock_abi, drops_groups) = (r.u32()?, r.flag()?);
+        Ok(Forking { setup, landlock_abi, drops_groups, order: Order::read(r.rest)? })
+    }
+}
+
+fn write_strings(strings: &[&[u8]], w: &mut Writer<'_>) {
+    w.u32(strings.len() as u32);
+    for text in strings {
+        w.text(text);
+    }
+}
 
 impl<'a> Supplies<'a> {
     pub fn write(items: &[Item<'_>], is_last: bool, w: &mut Writer<'_>) {
@@ -591,12 +718,8 @@ impl JobParts<'_> {
         w.bytes(self.filter);
         w.u64(self.exec_key);
         w.text(self.program);
-        for strings in [self.args, self.env] {
-            w.u32(strings.len() as u32);
-            for text in strings {
-                w.text(text);
-            }
-        }
+        write_strings(self.args, w);
+        write_strings(self.env, w);
     }
 }
 
@@ -698,10 +821,11 @@ pub enum Step {
     AttestLandlock,
     AttestSession,
     Busy,
+    Zygote,
 }
 
 impl Step {
-    pub const ALL: [Step; 41] = [
+    pub const ALL: [Step; 42] = [
         Step::Protocol,
         Step::UserNamespace,
         Step::IdMap,
@@ -743,6 +867,7 @@ impl Step {
         Step::AttestLandlock,
         Step::AttestSession,
         Step::Busy,
+        Step::Zygote,
     ];
 
     fn from_u8(value: u8) -> Result<Step, Malformed> {
@@ -828,6 +953,10 @@ pub enum Report {
     Poised {
         landlock_denied: bool,
     },
+    /// From a zygote to the launcher: it is ready to be forked.
+    Hatched,
+    /// From a zygote to the launcher: the init of a cell, whose descriptor comes with it.
+    Born,
 }
 
 impl Report {
@@ -868,6 +997,8 @@ impl Report {
                 w.u8(5);
                 w.u8((*landlock_denied).into());
             }
+            Report::Hatched => w.u8(9),
+            Report::Born => w.u8(10),
         }
     }
 
@@ -887,6 +1018,8 @@ impl Report {
             6 => Report::Refusing,
             7 => Report::Gone(read_gone(&mut r)?),
             8 => Report::Taken,
+            9 => Report::Hatched,
+            10 => Report::Born,
             _ => return Err(Malformed),
         };
         r.end()?;
@@ -1009,6 +1142,7 @@ mod tests {
             cgroup_name: b"",
             loopback: false,
             brings_places: false,
+            zygote: 0,
             #[cfg(feature = "holes")]
             holes: 0,
         };
@@ -1078,6 +1212,8 @@ mod tests {
             drop(Job::read(&bytes));
             drop(Supplies::read(&bytes));
             Order::read(&bytes).ok();
+            Forking::read(&bytes).ok();
+            Zygote::read(&bytes).ok();
             Standing::read(&bytes).ok();
             Report::read(&bytes).ok();
         }

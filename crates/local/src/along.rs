@@ -41,6 +41,8 @@ pub enum Stdin {
 pub enum Told {
     Stdout(Output),
     Stderr(Output),
+    /// There is a run. Only agents are told: others have no use for it.
+    Started,
 }
 
 /// Bytes that a program printed: as text where they are text.

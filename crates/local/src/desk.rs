@@ -41,7 +41,11 @@ impl Desk {
             Some(along) => along.from.door().map_err(told)?,
             None => Door::Socket,
         };
-        let caller = Caller::local(subject(request.peer().uid), door);
+        // Whoever is let in here could name anybody in a process of their own as well.
+        let named = along.as_ref().and_then(|along| along.from.subject.clone());
+        let named = named.filter(|_| door == Door::Mcp);
+        let subject = named.unwrap_or_else(|| subject(request.peer().uid));
+        let caller = Caller::local(subject, door);
         let attached = match along {
             Some(along) => self.attached(along, &mut request)?,
             None => Held::default(),
@@ -67,7 +71,7 @@ impl Desk {
         events: &Events,
     ) -> Result<Answer, Problem> {
         let Held { from, files, stdin, outputs } = held;
-        let ends = cancel.clone();
+        let (ends, is_agent) = (cancel.clone(), caller.door == Door::Mcp);
         let with = With {
             attached: Attached {
                 from,
@@ -75,7 +79,13 @@ impl Desk {
                 stdin,
                 sink: Some(sink),
                 outputs: outputs.as_deref(),
-                started: Some(Box::new(move |run: Handle| ends.then(move || run.cancel()))),
+                started: Some(Box::new(move |run: Handle| {
+                    ends.then(move || run.cancel());
+                    if is_agent {
+                        // Who is gone has hung up, which ends the run.
+                        events.tell(&Told::Started).ok();
+                    }
+                })),
                 ..Attached::default()
             },
             interrupt: cancel.flag(),

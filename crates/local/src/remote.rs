@@ -2,9 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use hotcell_api::{Called, Context, Problem, ProblemKind};
+use hotcell_api::{Ask, Called, Context, Problem, ProblemKind};
 use hotcell_engine::run::Word;
 use hotcell_engine::{Attachment, Input};
 use hotcell_request::{Arguments, Request, json};
@@ -19,6 +22,9 @@ use crate::socket;
 
 /// Most bytes of an attachment that go with the request in one piece.
 const INLINE_MOST: u64 = 64 * 1024;
+
+/// How often it is looked whether somebody gave up waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A hotcell that serves this user.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub struct With<'a> {
     pub files: Vec<Attachment>,
     pub stdin: Option<Input>,
     pub sink: Option<&'a mut dyn Sink>,
+    /// Is told when there is a run, if an agent asks.
+    pub started: Option<&'a dyn Fn()>,
     pub outputs: Option<&'a Path>,
 }
 
@@ -87,16 +95,57 @@ impl Remote {
         with: With<'_>,
     ) -> Result<Called, AskError> {
         let ask = serde_json::json!({ "ask": "call", "request": document(request) });
-        self.ask(&ask, from, with)
+        self.ask(&ask, from, with).and_then(called)
     }
 
-    /// Waits for somebody to agree to a call, and has it carried out then.
-    pub fn wait(&self, item: &str, from: Context, with: With<'_>) -> Result<Called, AskError> {
-        self.ask(&serde_json::json!({ "ask": "await", "item": item }), from, with)
+    /// Waits for somebody to agree to a call, and has it carried out then. Whoever waits can be interrupted.
+    pub fn wait(
+        &self,
+        item: &str,
+        from: Context,
+        with: With<'_>,
+        interrupt: &AtomicBool,
+    ) -> Result<Called, AskError> {
+        let ask = serde_json::json!({ "ask": "await", "item": item });
+        let is_unwanted = || interrupt.load(Ordering::SeqCst);
+        self.ask_unless(&is_unwanted, &ask, from, with).and_then(called)
     }
 
-    fn ask(&self, ask: &Value, from: Context, with: With<'_>) -> Result<Called, AskError> {
-        let With { files, stdin, mut sink, outputs } = with;
+    /// Any question, which is given up as soon as it is unwanted: somebody has to look, and tell.
+    pub fn ask_unless(
+        &self,
+        is_unwanted: &(dyn Fn() -> bool + Sync),
+        ask: &Value,
+        from: Context,
+        with: With<'_>,
+    ) -> Result<Value, AskError> {
+        let is_over = AtomicBool::new(false);
+        let pass_on = || {
+            while !is_over.load(Ordering::SeqCst) {
+                if is_unwanted() && self.canceller.cancel() {
+                    return;
+                }
+                thread::park_timeout(LOOK_EVERY);
+            }
+        };
+        thread::scope(|scope| {
+            let passing_on = scope.spawn(pass_on);
+            let answer = self.ask(ask, from, with);
+            is_over.store(true, Ordering::SeqCst);
+            passing_on.thread().unpark();
+            answer
+        })
+    }
+
+    /// The same as [`call`](Remote::call), of a question that is written already and has everything in it.
+    pub fn run(&self, ask: &Ask, from: Context) -> Result<Called, AskError> {
+        let ask = serde_json::to_value(ask).map_err(|error| AskError::Source(error.into()))?;
+        self.ask(&ask, from, With::default()).and_then(called)
+    }
+
+    /// Any question, and its answer as a document.
+    pub fn ask(&self, ask: &Value, from: Context, with: With<'_>) -> Result<Value, AskError> {
+        let With { files, stdin, mut sink, started, outputs } = with;
         let outputs = outputs.map(std::path::absolute).transpose().map_err(AskError::Source)?;
         let along = Along {
             from,
@@ -107,10 +156,10 @@ impl Remote {
         let files = files.iter().map(source).collect::<io::Result<Vec<_>>>();
         let files = files.map_err(AskError::Source)?;
         let stdin = stdin.map(source_of).transpose().map_err(AskError::Source)?;
-        let mut tell = |event: Value| {
-            if let (Some(sink), Ok(told)) = (&mut sink, serde_json::from_value(event)) {
-                pass_on(*sink, told);
-            }
+        let mut tell = |event: Value| match (serde_json::from_value(event), &mut sink) {
+            (Ok(Told::Started), _) => started.into_iter().for_each(|tell| tell()),
+            (Ok(told), Some(sink)) => pass_on(*sink, told),
+            _ => {}
         };
         let context = Raw::of(&along)?;
         let along = hotcell_socket::Along {
@@ -120,10 +169,13 @@ impl Remote {
             events: Some(&mut tell),
         };
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = client.ask(&Raw::of(ask)?, along)?;
-        serde_json::from_value(answer)
-            .map_err(|error| AskError::Lost { why: format!("the answer cannot be read: {error}") })
+        client.ask(&Raw::of(ask)?, along)
     }
+}
+
+fn called(answer: Value) -> Result<Called, AskError> {
+    serde_json::from_value(answer)
+        .map_err(|error| AskError::Lost { why: format!("the answer cannot be read: {error}") })
 }
 
 /// As the other side reads it.
@@ -164,6 +216,7 @@ fn pass_on(sink: &mut dyn Sink, told: Told) {
     match told {
         Told::Stdout(output) => sink.stdout(&output.bytes().unwrap_or_default()),
         Told::Stderr(output) => sink.stderr(&output.bytes().unwrap_or_default()),
+        Told::Started => {}
     }
 }
 

@@ -17,7 +17,7 @@ use rmcp::service::PeerRequestOptions;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::call::{Progress, called, given_up_before, told};
+use crate::call::{Progress, called, told};
 use crate::gate::Room;
 use crate::own::AWAIT_APPROVAL;
 use crate::result::{refused, result};
@@ -46,7 +46,7 @@ pub(crate) async fn put_before_somebody(
     let is_modern =
         context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     match (can_ask, is_modern) {
-        (false, _) => Ok(pointer(server, asked, waiting, &item).await),
+        (false, _) => Ok(pointer(server, waiting, &item).await),
         (true, true) => {
             let question = InputRequest::Elicitation(question(&waiting, &item));
             let questions = BTreeMap::from([(QUESTION.to_owned(), question)]);
@@ -65,7 +65,7 @@ pub(crate) async fn answered(
 ) -> Result<CallToolResponse, ErrorData> {
     let action = responses.and_then(|all| all.get(QUESTION)?.get("action")?.as_str());
     if action == Some("decline") {
-        return Ok(taken_back(server, asked, item).await);
+        return Ok(taken_back(server, item).await);
     }
     come_back(server, asked, item, Some(SHORT_PATIENCE.as_secs())).await
 }
@@ -79,9 +79,7 @@ pub(crate) async fn come_back(
 ) -> Result<CallToolResponse, ErrorData> {
     let patience = seconds.map_or(USUAL_PATIENCE, Duration::from_secs).min(PATIENCE);
     match wait(server, asked, &item, Instant::now() + patience, &Notify::new()).await {
-        Ok(called) if called.status == Status::Review => {
-            Ok(pointer(server, asked, called, &item).await)
-        }
+        Ok(called) if called.status == Status::Review => Ok(pointer(server, called, &item).await),
         Ok(called) => Ok(told(server, asked, called).await),
         Err(problem) => Ok(refused(&problem).into()),
     }
@@ -111,7 +109,7 @@ async fn ask_and_wait(
         done = &mut waited => done,
         said = &mut action => match said {
             Some(ElicitationAction::Decline) => {
-                return Ok(taken_back(server, asked, item.clone()).await);
+                return Ok(taken_back(server, item.clone()).await);
             }
             Some(_) => {
                 // It says that somebody has agreed: then that is soon there.
@@ -122,9 +120,7 @@ async fn ask_and_wait(
         },
     };
     match done {
-        Ok(called) if called.status == Status::Review => {
-            Ok(pointer(server, asked, called, &item).await)
-        }
+        Ok(called) if called.status == Status::Review => Ok(pointer(server, called, &item).await),
         Ok(called) => Ok(told(server, asked, called).await),
         Err(problem) => Ok(refused(&problem).into()),
     }
@@ -139,8 +135,8 @@ async fn wait(
 ) -> Result<Called, Problem> {
     let (gate, given_up) = (server.gate(), &asked.context.ct);
     let ask = Ask::Await { item: item.to_owned() };
-    let begun = gate.begin(&asked.caller, ask, Room::Wait, given_up).await;
-    let mut call = begun.ok_or_else(given_up_before)?;
+    let begun = gate.begin(ask, Room::Wait, given_up).await;
+    let mut call = begun?;
     let mut progress = Progress::of(asked);
     let mut is_late = false;
     let done = loop {
@@ -159,8 +155,8 @@ async fn wait(
     called(done)
 }
 
-async fn taken_back(server: &Server, asked: &Asked, item: String) -> CallToolResponse {
-    let text = match server.gate().look(&asked.caller, Ask::Withdraw { item }).await {
+async fn taken_back(server: &Server, item: String) -> CallToolResponse {
+    let text = match server.gate().look(Ask::Withdraw { item }).await {
         Ok(_) => "the user declined: nothing was done, and nothing waits".into(),
         Err(problem) => format!("the user declined, and it could not be taken back: {problem}"),
     };
@@ -168,8 +164,8 @@ async fn taken_back(server: &Server, asked: &Asked, item: String) -> CallToolRes
 }
 
 /// What to do about a call that waits.
-async fn pointer(server: &Server, asked: &Asked, waiting: Called, item: &str) -> CallToolResponse {
-    let mut told = result(server.gate(), &asked.caller, waiting).await;
+async fn pointer(server: &Server, waiting: Called, item: &str) -> CallToolResponse {
+    let mut told = result(server.gate(), waiting).await;
     told.content.push(ContentBlock::text(format!(
         "Nothing was done yet. Tell the user that a person has to approve it in a terminal, with \
          `hotcell approve {item}` (`hotcell approvals show {item}` shows it). Then call `{AWAIT_APPROVAL}` with \

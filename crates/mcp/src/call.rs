@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hotcell_api::{Answer, Ask, Called, Problem, ProblemKind};
+use hotcell_api::{Ask, Called, Problem, ProblemKind};
 use hotcell_types::Status;
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -16,7 +16,8 @@ use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::approval;
-use crate::gate::{Room, Seen, UnderWay};
+use crate::found::Found;
+use crate::gate::{Room, Talk, UnderWay};
 use crate::result::{refused, result};
 use crate::server::{Asked, Server};
 
@@ -44,13 +45,12 @@ pub(crate) async fn carry_out(
 /// The result of a call, for whoever made it, and a line for whoever follows.
 pub(crate) async fn told(server: &Server, asked: &Asked, called: Called) -> CallToolResponse {
     log(server, asked, &called).await;
-    result(server.gate(), &asked.caller, called).await.into()
+    result(server.gate(), called).await.into()
 }
 
 async fn make(server: &Server, asked: &Asked, ask: Ask) -> Result<Called, Problem> {
     let given_up = &asked.context.ct;
-    let begun = server.gate().begin(&asked.caller, ask, Room::Call, given_up).await;
-    let mut call = begun.ok_or_else(given_up_before)?;
+    let mut call = server.gate().begin(ask, Room::Call, given_up).await?;
     let mut progress = Progress::of(asked);
     let done = loop {
         tokio::select! {
@@ -63,19 +63,14 @@ async fn make(server: &Server, asked: &Asked, ask: Ask) -> Result<Called, Proble
     called(done)
 }
 
-pub(crate) fn called(answer: Result<Answer, Problem>) -> Result<Called, Problem> {
+pub(crate) fn called(answer: Result<Found, Problem>) -> Result<Called, Problem> {
     match answer? {
-        Answer::Called(called) => Ok(*called),
+        Found::Called(called) => Ok(*called),
         _ => {
             let why = "the engine gave another one";
             Err(Problem::new(ProblemKind::Error, "there is no answer", why, "report it"))
         }
     }
-}
-
-pub(crate) fn given_up_before() -> Problem {
-    let why = "it was given up before it began";
-    Problem::new(ProblemKind::Busy, "nothing was done", why, "")
 }
 
 /// How far a call is, for a client that wants to know.
@@ -101,7 +96,7 @@ impl<'a> Progress<'a> {
     }
 
     pub(crate) async fn tell(&self, call: &UnderWay) {
-        self.say(&words(&call.seen)).await;
+        self.say(&words(&call.talk)).await;
     }
 
     /// The number is the seconds so far: nobody knows how many there will be.
@@ -114,11 +109,11 @@ impl<'a> Progress<'a> {
     }
 }
 
-fn words(seen: &Seen) -> String {
-    if !seen.is_running.load(Ordering::Relaxed) {
+fn words(talk: &Talk) -> String {
+    if !talk.is_running.load(Ordering::Relaxed) {
         return "begun".into();
     }
-    format!("running, {} bytes printed", seen.printed.load(Ordering::Relaxed))
+    format!("running, {} bytes printed", talk.printed.load(Ordering::Relaxed))
 }
 
 /// A line about the end of a call, if the client has asked for that.

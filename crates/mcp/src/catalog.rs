@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hotcell_api::{Answer, Ask, Problem};
+use hotcell_api::{Ask, Problem};
 use hotcell_request as request;
-use hotcell_types::{Caller, Effect, Effects};
+use hotcell_types::{Effect, Effects};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
+use crate::found::Found;
+use crate::gate::{Gate, Need, Room};
 use crate::names::{NAME_MOST, to_client};
 use crate::own;
 use crate::server::Options;
@@ -29,28 +30,45 @@ pub(crate) struct Catalog {
     pub(crate) run: Option<request::Tool>,
     /// Whether there are too many to list, or some that cannot be listed.
     pub(crate) is_wide: bool,
+    pub(crate) rights: Rights,
+}
+
+/// What somebody may have beside tools.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rights {
+    pub(crate) run: bool,
+    pub(crate) artifacts: bool,
 }
 
 impl Catalog {
     pub(crate) async fn of(
         gate: &Gate,
-        caller: &Caller,
         options: &Options,
         words: Option<String>,
     ) -> Result<Catalog, Problem> {
-        let Answer::Tools(known) = gate.look(caller, Ask::Tools { words }).await? else {
-            return Ok(Catalog::default());
-        };
-        let mut catalog = Catalog::default();
+        let found = gate.look(Ask::Tools { words }).await?;
+        Ok(Catalog::made(gate, options, found))
+    }
+
+    /// All of it, to see whether it is another.
+    pub(crate) async fn watched(gate: &Gate, options: &Options) -> Result<Catalog, Problem> {
+        let found = gate.look_from(Room::Watch, Ask::Tools { words: None }).await?;
+        Ok(Catalog::made(gate, options, found))
+    }
+
+    fn made(gate: &Gate, options: &Options, found: Found) -> Catalog {
+        let Found::Tools(known) = found else { return Catalog::default() };
+        let rights = Rights { run: gate.may(Need::Run), artifacts: gate.may(Need::Artifacts) };
+        let mut catalog = Catalog { rights, ..Catalog::default() };
         for listed in known.tools {
-            if listed.enabled && is_usable(listed.outlook, options) {
+            if listed.enabled && is_usable(listed.outlook.as_deref(), options) {
                 catalog.add(listed.tool);
             }
         }
         catalog.is_wide = options.search
             || catalog.tools.len() > options.many
             || !catalog.tools.values().all(fits);
-        Ok(catalog)
+        catalog
     }
 
     fn add(&mut self, tool: request::Tool) {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use hotcell_types::Caller;
 use rmcp::model::SubscriptionFilter;
 use rmcp::service::{Peer, RoleServer, SubscriptionContext};
 use tokio::time::sleep;
@@ -15,27 +14,25 @@ use crate::server::Server;
 const STEP: Duration = Duration::from_secs(2);
 
 /// Until the client is gone.
-pub(crate) async fn tell(server: Server, caller: Caller, peer: Peer<RoleServer>) {
-    let mut known = fingerprint(&server, &caller).await;
+pub(crate) async fn tell(server: Server, peer: Peer<RoleServer>) {
+    let mut known = fingerprint(&server).await;
     while !peer.is_transport_closed() {
         sleep(STEP).await;
-        if is_news(&server, &caller, &mut known).await
-            && peer.notify_tool_list_changed().await.is_err()
-        {
+        if is_news(&server, &mut known).await && peer.notify_tool_list_changed().await.is_err() {
             break;
         }
     }
 }
 
 /// The same for a client that has asked for it, as it does from 2026-07-28 on.
-pub(crate) async fn listen(server: &Server, caller: &Caller, context: SubscriptionContext) {
-    let mut known = fingerprint(server, caller).await;
+pub(crate) async fn listen(server: &Server, context: SubscriptionContext) {
+    let mut known = fingerprint(server).await;
     loop {
         tokio::select! {
             () = context.cancelled() => return,
             () = sleep(STEP) => {}
         }
-        if is_news(server, caller, &mut known).await
+        if is_news(server, &mut known).await
             && context.sink().notify_tool_list_changed().await.is_err()
         {
             return;
@@ -47,13 +44,13 @@ pub(crate) fn accepted(requested: &SubscriptionFilter) -> SubscriptionFilter {
     requested.intersection(&SubscriptionFilter::builder().tools_list_changed().build())
 }
 
-async fn is_news(server: &Server, caller: &Caller, known: &mut Option<String>) -> bool {
+async fn is_news(server: &Server, known: &mut Option<String>) -> bool {
     // What cannot be told now is no news.
-    let Some(now) = fingerprint(server, caller).await else { return false };
+    let Some(now) = fingerprint(server).await else { return false };
     known.replace(now.clone()) != Some(now)
 }
 
-async fn fingerprint(server: &Server, caller: &Caller) -> Option<String> {
-    let catalog = Catalog::of(server.gate(), caller, server.options(), None).await;
+async fn fingerprint(server: &Server) -> Option<String> {
+    let catalog = Catalog::watched(server.gate(), server.options()).await;
     catalog.ok().map(|catalog| catalog.fingerprint())
 }

@@ -1,74 +1,141 @@
-//! From here to the engine, which blocks: each question has a thread while it is asked, and there is a most
-//! of everything. Nothing else in this crate reaches the engine.
+//! From here to whoever answers, which blocks: each question has a thread while it is asked, and there is a
+//! most of everything. Nothing else in this crate asks anybody.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hotcell_api::{Answer, Ask, Problem, ProblemKind, With, answer};
-use hotcell_engine::{Attached, Engine, Sink, new_id};
+use hotcell_api::{Ask, Problem, ProblemKind};
+use hotcell_engine::new_id;
 use hotcell_request::{Tool, ToolName};
-use hotcell_types::{CallId, Caller};
+use hotcell_types::CallId;
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-/// Most requests that are here at once, of all clients together. What comes on top is refused.
+use crate::found::Found;
+
+/// Most requests that are here at once. What comes on top is refused.
 const REQUESTS_MOST: usize = 256;
-/// Most calls that the engine has from here at once, and most that wait for a person; others wait before.
-const CALLS_MOST: usize = 16;
-const WAITS_MOST: usize = 32;
-/// Most short looks at once.
-const LOOKS_MOST: usize = 8;
 /// How often a call that is to end is told so: before it has begun, nobody hears it.
 const CANCEL_STEP: Duration = Duration::from_millis(20);
 
-/// The way to the engine, shared by all sessions of a process.
-#[derive(Clone)]
-pub(crate) struct Gate {
-    engine: Arc<Engine>,
-    requests: Arc<Semaphore>,
-    calls: Arc<Semaphore>,
-    waits: Arc<Semaphore>,
-    looks: Arc<Semaphore>,
+/// Who answers, and for whom: an engine of this process, a hotcell that serves the same home, or a server
+/// that has looked at a key.
+pub trait Behind: Send + Sync {
+    /// Whether whoever asks may have such a thing at all.
+    fn may(&self, _: Need) -> Result<(), Problem> {
+        Ok(())
+    }
+
+    /// Room for one question, as long as it is held; or why there is none.
+    fn room(&self, room: Room) -> Waiting<'_>;
+
+    /// The answer. Blocks as long as that takes.
+    fn ask(&self, ask: Ask, talk: &Talk) -> Result<Found, Problem>;
+
+    /// Ends a call, or has no effect if it has not begun yet, or has ended.
+    fn end(&self, talk: &Talk);
+
+    /// What a tool says of itself, where that is known without asking anybody.
+    fn tool(&self, _: &ToolName) -> Option<Tool> {
+        None
+    }
 }
 
-/// What is known of a call while it goes on.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) is_running: AtomicBool,
-    pub(crate) printed: AtomicU64,
-}
+/// What is waited for.
+pub type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Held, Problem>> + Send + 'a>>;
+/// Given back by being dropped.
+pub type Held = Box<dyn Send>;
 
-/// A call that the engine has.
-pub(crate) struct UnderWay {
-    pub(crate) id: CallId,
-    pub(crate) seen: Arc<Seen>,
-    caller: Caller,
-    /// Set when nobody waits for a person any more.
-    interrupt: Arc<AtomicBool>,
-    task: JoinHandle<Result<Answer, Problem>>,
-}
-
-/// Whether a call waits for a person, for which there is other room.
+/// What a question is about, for whoever says who may ask it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub enum Need {
+    /// Finding tools, and calling them.
+    Tools,
+    /// Running code, and waiting for somebody to agree to that.
+    Run,
+    /// What calls were given and made.
+    Artifacts,
+    /// Taking back a call that waits.
+    Withdraw,
+}
+
+/// How long a question takes, for which there is different room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Answered soon.
+    Look,
+    /// Answered soon, and nobody waits for it.
+    Watch,
     Call,
+    /// Waits for a person.
     Wait,
 }
 
+/// What whoever asks and whoever answers tell each other meanwhile.
+#[derive(Debug)]
+pub struct Talk {
+    /// The call that it makes, if it makes one.
+    pub id: CallId,
+    /// Set when nobody waits for a person any more. What runs goes on.
+    pub interrupt: Arc<AtomicBool>,
+    pub is_running: AtomicBool,
+    /// Bytes so far.
+    pub printed: AtomicU64,
+}
+
+impl Talk {
+    fn new() -> Arc<Talk> {
+        Arc::new(Talk {
+            id: new_id(),
+            interrupt: Arc::default(),
+            is_running: AtomicBool::new(false),
+            printed: AtomicU64::new(0),
+        })
+    }
+
+    fn stop_waiting(&self) {
+        self.interrupt.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Hears how much is printed. What is printed is in the answer.
+#[derive(Debug)]
+pub struct Ear<'a>(pub &'a Talk);
+
+impl hotcell_engine::Sink for Ear<'_> {
+    fn stdout(&mut self, chunk: &[u8]) {
+        self.0.printed.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+    }
+
+    fn stderr(&mut self, chunk: &[u8]) {
+        self.stdout(chunk);
+    }
+}
+
+/// The way to whoever answers, shared by all sessions of a server.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    behind: Arc<dyn Behind>,
+    requests: Arc<Semaphore>,
+    /// As many as there are calls under way, so that their end can be waited for.
+    under_way: Arc<Semaphore>,
+}
+
+/// A call that is being made.
+pub(crate) struct UnderWay {
+    pub(crate) talk: Arc<Talk>,
+    task: JoinHandle<Result<Found, Problem>>,
+}
+
 impl Gate {
-    pub(crate) fn new(engine: Arc<Engine>) -> Gate {
+    pub(crate) fn new(behind: Arc<dyn Behind>) -> Gate {
         let room = |most| Arc::new(Semaphore::new(most));
-        Gate {
-            engine,
-            requests: room(REQUESTS_MOST),
-            calls: room(CALLS_MOST),
-            waits: room(WAITS_MOST),
-            looks: room(LOOKS_MOST),
-        }
+        Gate { behind, requests: room(REQUESTS_MOST), under_way: room(REQUESTS_MOST) }
     }
 
     /// A place among all requests, as long as it is held.
@@ -79,70 +146,66 @@ impl Gate {
         })
     }
 
+    pub(crate) fn may(&self, need: Need) -> bool {
+        self.behind.may(need).is_ok()
+    }
+
     /// Asks for something that is answered soon.
-    pub(crate) async fn look(&self, caller: &Caller, ask: Ask) -> Result<Answer, Problem> {
-        let _turn = self.looks.acquire().await;
-        let (engine, caller) = (Arc::clone(&self.engine), caller.clone());
+    pub(crate) async fn look(&self, ask: Ask) -> Result<Found, Problem> {
+        self.look_from(Room::Look, ask).await
+    }
+
+    /// The same, when nobody waits for it.
+    pub(crate) async fn look_from(&self, room: Room, ask: Ask) -> Result<Found, Problem> {
+        self.behind.may(need(&ask))?;
+        let turn = self.behind.room(room).await?;
+        let behind = Arc::clone(&self.behind);
         let asked = spawn_blocking(move || {
-            let interrupt = AtomicBool::new(false);
-            let attached = Attached::default();
-            answer(
-                &engine,
-                &caller,
-                ask,
-                With { attached, interrupt: &interrupt, log: &mut |_, _| true },
-            )
+            let _turn = turn;
+            behind.ask(ask, &Talk::new())
         });
         asked.await.unwrap_or_else(|_| Err(broken()))
     }
 
     /// What a tool says of itself, which is known without asking anybody.
     pub(crate) fn tool(&self, name: &ToolName) -> Option<Tool> {
-        self.engine.registry().get(name, None).ok().map(|found| found.tool().clone())
+        self.behind.tool(name)
     }
 
-    /// Asks for a call, when there is room for it. `None` if it was given up before.
+    /// Asks for a call, when there is room for it.
     pub(crate) async fn begin(
         &self,
-        caller: &Caller,
         ask: Ask,
         room: Room,
         given_up: &CancellationToken,
-    ) -> Option<UnderWay> {
-        let room = match room {
-            Room::Call => &self.calls,
-            Room::Wait => &self.waits,
-        };
+    ) -> Result<UnderWay, Problem> {
+        self.behind.may(need(&ask))?;
         let turn = tokio::select! {
             biased;
-            () = given_up.cancelled() => return None,
-            turn = Arc::clone(room).acquire_owned() => turn.ok()?,
+            () = given_up.cancelled() => return Err(given_up_before()),
+            turn = self.behind.room(room) => turn?,
         };
-        let id = new_id();
-        let (interrupt, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Seen::default()));
-        let task = {
-            let (engine, caller) = (Arc::clone(&self.engine), caller.clone());
-            let (interrupt, seen) = (Arc::clone(&interrupt), Arc::clone(&seen));
-            spawn_blocking(move || {
-                // Until the engine is done with it, whoever else has lost interest.
-                let _turn = turn;
-                call(&engine, &caller, ask, id, &interrupt, &seen)
-            })
-        };
-        Some(UnderWay { id, seen, caller: caller.clone(), interrupt, task })
+        // There are no more of them than requests.
+        let counted = Arc::clone(&self.under_way).acquire_owned().await.ok();
+        let talk = Talk::new();
+        let (behind, heard) = (Arc::clone(&self.behind), Arc::clone(&talk));
+        let task = spawn_blocking(move || {
+            // Until it is answered, whoever else has lost interest.
+            let _held = (turn, counted);
+            behind.ask(ask, &heard)
+        });
+        Ok(UnderWay { talk, task })
     }
 
-    /// When the engine has no call from here any more.
+    /// When there is no call from here any more.
     pub(crate) async fn idle(&self) {
-        for (room, most) in [(&self.calls, CALLS_MOST), (&self.waits, WAITS_MOST)] {
-            let most = u32::try_from(most).unwrap_or(u32::MAX);
-            // It fails only if it was closed, and nobody closes it.
-            room.acquire_many(most).await.ok();
-        }
+        let most = u32::try_from(REQUESTS_MOST).unwrap_or(u32::MAX);
+        // It fails only if it was closed, and nobody closes it.
+        self.under_way.acquire_many(most).await.ok();
     }
 
     /// Ends a call. It is told until it hears.
-    pub(crate) async fn end(&self, mut call: UnderWay) -> Result<Answer, Problem> {
+    pub(crate) async fn end(&self, mut call: UnderWay) -> Result<Found, Problem> {
         call.stop_waiting();
         loop {
             tokio::select! {
@@ -150,8 +213,8 @@ impl Gate {
                 done = &mut call.task => return done.unwrap_or_else(|_| Err(broken())),
                 () = tokio::time::sleep(CANCEL_STEP) => {}
             }
-            // Where there is nothing to end yet, or any more, the next look tells.
-            self.look(&call.caller, Ask::Cancel { call: call.id }).await.ok();
+            let (behind, talk) = (Arc::clone(&self.behind), Arc::clone(&call.talk));
+            spawn_blocking(move || behind.end(&talk)).await.ok();
         }
     }
 }
@@ -165,46 +228,29 @@ impl Drop for UnderWay {
 
 impl UnderWay {
     /// What came of it. Can be asked for again if nobody waited for the end.
-    pub(crate) async fn done(&mut self) -> Result<Answer, Problem> {
+    pub(crate) async fn done(&mut self) -> Result<Found, Problem> {
         (&mut self.task).await.unwrap_or_else(|_| Err(broken()))
     }
 
     /// Waits for a person no longer; what runs goes on.
     pub(crate) fn stop_waiting(&self) {
-        self.interrupt.store(true, Ordering::SeqCst);
+        self.talk.stop_waiting();
     }
 }
 
-fn call(
-    engine: &Engine,
-    caller: &Caller,
-    ask: Ask,
-    id: CallId,
-    interrupt: &AtomicBool,
-    seen: &Arc<Seen>,
-) -> Result<Answer, Problem> {
-    let mut ear = Ear(Arc::clone(seen));
-    let begun = Arc::clone(seen);
-    let attached = Attached {
-        id: Some(id),
-        sink: Some(&mut ear),
-        started: Some(Box::new(move |_| begun.is_running.store(true, Ordering::Relaxed))),
-        ..Attached::default()
-    };
-    answer(engine, caller, ask, With { attached, interrupt, log: &mut |_, _| true })
+/// What the questions of this door are about.
+fn need(ask: &Ask) -> Need {
+    match ask {
+        Ask::Run { .. } | Ask::Await { .. } => Need::Run,
+        Ask::Artifacts { .. } | Ask::Content { .. } => Need::Artifacts,
+        Ask::Withdraw { .. } => Need::Withdraw,
+        _ => Need::Tools,
+    }
 }
 
-/// Hears how much is printed. What is printed is in the answer.
-struct Ear(Arc<Seen>);
-
-impl Sink for Ear {
-    fn stdout(&mut self, chunk: &[u8]) {
-        self.0.printed.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-    }
-
-    fn stderr(&mut self, chunk: &[u8]) {
-        self.stdout(chunk);
-    }
+fn given_up_before() -> Problem {
+    let why = "it was given up before it began";
+    Problem::new(ProblemKind::Busy, "nothing was done", why, "")
 }
 
 fn broken() -> Problem {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use hotcell_api::{Answer, Ask, Code, Manner, Problem, ProblemKind};
-use hotcell_types::{Caller, Effect, Effects};
+use hotcell_api::{Ask, Code, Manner, Problem, ProblemKind};
+use hotcell_types::{Effect, Effects};
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolResponse, CallToolResult, ContentBlock, JsonObject, ResourceContents, Tool,
@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, annotations, described, output_of};
+use crate::found::Found;
 use crate::names::{of_client, to_client};
 use crate::result::{error_of, refused};
 use crate::server::{Asked, Server};
@@ -87,7 +88,7 @@ struct CallTool {
 /// Those that are listed for somebody.
 pub(crate) fn tools(catalog: &Catalog) -> Vec<Tool> {
     let mut tools = Vec::new();
-    if let Some(run) = &catalog.run {
+    if let Some(run) = catalog.run.as_ref().filter(|_| catalog.rights.run) {
         let what = "Runs code (python, javascript, shell) or a command in a sandbox, in an empty directory with \
                     the given files. It has no network and sees nothing of the host. What it prints and the \
                     files it makes are the answer; images are shown, everything else is an artifact:// link.";
@@ -95,13 +96,16 @@ pub(crate) fn tools(catalog: &Catalog) -> Vec<Tool> {
         tool.output_schema = output_of(run);
         tools.push(tool);
     }
-    let what =
-        "Reads what a call was given or made, by its artifact:// address, in parts if it is large.";
-    tools.push(new::<ReadArtifact>(READ_ARTIFACT, "Read an artifact", what, &[Effect::Read]));
-    let what = "Waits for a person to answer a call that needs approval, and gives the call's result once it \
-                is approved. It approves nothing itself.";
-    let effects = [Effect::Read, Effect::Write, Effect::Execute];
-    tools.push(new::<AwaitApproval>(AWAIT_APPROVAL, "Wait for an approval", what, &effects));
+    if catalog.rights.artifacts {
+        let what = "Reads what a call was given or made, by its artifact:// address, in parts if it is large.";
+        tools.push(new::<ReadArtifact>(READ_ARTIFACT, "Read an artifact", what, &[Effect::Read]));
+    }
+    if catalog.rights.run {
+        let what = "Waits for a person to answer a call that needs approval, and gives the call's result once \
+                    it is approved. It approves nothing itself.";
+        let effects = [Effect::Read, Effect::Write, Effect::Execute];
+        tools.push(new::<AwaitApproval>(AWAIT_APPROVAL, "Wait for an approval", what, &effects));
+    }
     if catalog.is_wide {
         let what = format!(
             "Finds tools by what they do. There are {}: search, then describe, then call.",
@@ -148,13 +152,13 @@ pub(crate) async fn carry_out(
             }
             Err(problem) => Ok(refused(&problem).into()),
         },
-        READ_ARTIFACT => said(read_artifact(server, &asked.caller, arguments).await),
+        READ_ARTIFACT => said(read_artifact(server, arguments).await),
         AWAIT_APPROVAL => match read::<AwaitApproval>(arguments) {
             Ok(wait) => approval::come_back(server, asked, wait.item, wait.seconds).await,
             Err(problem) => Ok(refused(&problem).into()),
         },
-        SEARCH_TOOLS => said(search(server, &asked.caller, arguments).await),
-        DESCRIBE_TOOL => said(describe(server, &asked.caller, arguments).await),
+        SEARCH_TOOLS => said(search(server, arguments).await),
+        DESCRIBE_TOOL => said(describe(server, arguments).await),
         CALL_TOOL => match read::<CallTool>(arguments) {
             // One of ours is called by its own name: it would be called by itself otherwise.
             Ok(inner) if NAMES.contains(&inner.name.as_str()) => {
@@ -176,7 +180,7 @@ async fn tool(
     name: &str,
     arguments: JsonObject,
 ) -> Result<CallToolResponse, ErrorData> {
-    let tool = find(server, &asked.caller, name).await.map_err(|problem| page::error(&problem))?;
+    let tool = find(server, name).await.map_err(|problem| page::error(&problem))?;
     let mut request = json!({
         "tool": tool.name.to_string(),
         "arguments": arguments,
@@ -188,14 +192,10 @@ async fn tool(
     call::carry_out(server, asked, Ask::Call { request }).await
 }
 
-async fn find(
-    server: &Server,
-    caller: &Caller,
-    name: &str,
-) -> Result<hotcell_request::Tool, Problem> {
+async fn find(server: &Server, name: &str) -> Result<hotcell_request::Tool, Problem> {
     let named = of_client(name).ok_or_else(|| unknown(name))?.to_string();
-    match server.gate().look(caller, Ask::Tool { name: named }).await {
-        Ok(Answer::Tool(tool)) => Ok(tool.tool),
+    match server.gate().look(Ask::Tool { name: named }).await {
+        Ok(Found::Tool(tool)) => Ok(tool.tool),
         Ok(_) => Err(unknown(name)),
         Err(problem) if problem.kind == ProblemKind::NotFound => Err(unknown(name)),
         Err(problem) => Err(problem),
@@ -209,18 +209,14 @@ fn unknown(name: &str) -> Problem {
     Problem::new(ProblemKind::Invalid, what, why, fix)
 }
 
-async fn read_artifact(
-    server: &Server,
-    caller: &Caller,
-    arguments: JsonObject,
-) -> Result<CallToolResult, Problem> {
+async fn read_artifact(server: &Server, arguments: JsonObject) -> Result<CallToolResult, Problem> {
     /// What a model can take in at once.
     const MOST: u64 = 64 << 10;
     let ReadArtifact { uri, from, length } = read(arguments)?;
     let artifact = uri.strip_prefix(resources::SCHEME).unwrap_or(&uri).to_owned();
     let length = length.unwrap_or(MOST).min(MOST);
     let part = resources::Part { artifact, from, length };
-    let contents = resources::content(server.gate(), caller, &part).await?;
+    let contents = resources::content(server.gate(), &part).await?;
     let mut blocks = Vec::new();
     if let Some(next) = contents.next {
         let text = format!(
@@ -236,14 +232,10 @@ async fn read_artifact(
     Ok(CallToolResult::success(blocks))
 }
 
-async fn search(
-    server: &Server,
-    caller: &Caller,
-    arguments: JsonObject,
-) -> Result<CallToolResult, Problem> {
+async fn search(server: &Server, arguments: JsonObject) -> Result<CallToolResult, Problem> {
     let SearchTools { query } = read(arguments)?;
     let is_all = query.is_none();
-    let found = Catalog::of(server.gate(), caller, server.options(), query).await?;
+    let found = Catalog::of(server.gate(), server.options(), query).await?;
     let most = if is_all { usize::MAX } else { FOUND_MOST };
     let line = |tool: &hotcell_request::Tool| {
         let description = tool.description.to_string();
@@ -255,15 +247,11 @@ async fn search(
     Ok(CallToolResult::structured(json!({ "tools": tools, "more": more })))
 }
 
-async fn describe(
-    server: &Server,
-    caller: &Caller,
-    arguments: JsonObject,
-) -> Result<CallToolResult, Problem> {
+async fn describe(server: &Server, arguments: JsonObject) -> Result<CallToolResult, Problem> {
     let DescribeTool { name } = read(arguments)?;
-    let tool = find(server, caller, &name).await?;
+    let tool = find(server, &name).await?;
     // What somebody can never use is not there for them.
-    let known = Catalog::of(server.gate(), caller, server.options(), None).await?;
+    let known = Catalog::of(server.gate(), server.options(), None).await?;
     let tool = known.tools.get(&tool.name.to_string()).ok_or_else(|| unknown(&name))?;
     let described = serde_json::to_value(described(tool)).unwrap_or_default();
     Ok(CallToolResult::structured(described))

@@ -1,13 +1,13 @@
 //! Artifacts as resources: what calls were given and made, by an address that does not change.
 
 use base64ct::{Base64, Encoding};
-use hotcell_api::{Answer, ArtifactFilter, Ask, Problem, ProblemKind};
-use hotcell_types::Caller;
+use hotcell_api::{ArtifactFilter, Ask, Problem, ProblemKind};
 use rmcp::ErrorData;
 use rmcp::model::{
     CompletionInfo, MetaObject, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
 };
 
+use crate::found::Found;
 use crate::gate::Gate;
 use crate::page::{self, PAGE};
 
@@ -62,19 +62,18 @@ impl Part {
 
 pub(crate) async fn list(
     gate: &Gate,
-    caller: &Caller,
     after: Option<String>,
 ) -> Result<(Vec<Resource>, Option<String>), Problem> {
     let filter = ArtifactFilter { after, limit: Some(PAGE), ..ArtifactFilter::default() };
     let ask = Ask::Artifacts { filter: Box::new(filter) };
-    let Answer::Artifacts(found) = gate.look(caller, ask).await? else {
+    let Found::Artifacts(found) = gate.look(ask).await? else {
         return Ok(Default::default());
     };
     let resource = |one: &hotcell_api::Artifact| {
         let what = format!("{} of call {}, version {}", one.role, one.call, one.number);
         Resource::new(format!("{SCHEME}{}", one.id), one.name.clone())
             .with_description(what)
-            .with_mime_type(one.media)
+            .with_mime_type(one.media.clone())
             .with_size(one.size)
     };
     Ok((found.artifacts.iter().map(resource).collect(), found.next))
@@ -86,11 +85,7 @@ pub(crate) fn template() -> ResourceTemplate {
     ResourceTemplate::new(TEMPLATE, "artifact").with_title("Artifact").with_description(what)
 }
 
-pub(crate) async fn read(
-    gate: &Gate,
-    caller: &Caller,
-    uri: &str,
-) -> Result<ReadResourceResult, ErrorData> {
+pub(crate) async fn read(gate: &Gate, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let unknown = || {
         let shown: String = uri.chars().take(200).collect();
         ErrorData::resource_not_found(
@@ -99,16 +94,16 @@ pub(crate) async fn read(
         )
     };
     let part = Part::parse(uri).ok_or_else(unknown)?;
-    let content = content(gate, caller, &part).await.map_err(|problem| page::error(&problem))?;
+    let content = content(gate, &part).await.map_err(|problem| page::error(&problem))?;
     Ok(ReadResourceResult::new(vec![content.contents]))
 }
 
 /// Text where it is text, and base64 where it is not. What is not the whole says so by its address, and
 /// where it goes on.
-pub(crate) async fn content(gate: &Gate, caller: &Caller, part: &Part) -> Result<Content, Problem> {
+pub(crate) async fn content(gate: &Gate, part: &Part) -> Result<Content, Problem> {
     let Part { artifact, from, length } = part.clone();
     let ask = Ask::Content { artifact, from, length: Some(length) };
-    let Answer::Content(found) = gate.look(caller, ask).await? else {
+    let Found::Content(found) = gate.look(ask).await? else {
         return Err(Problem::new(ProblemKind::Error, "there is no content", "", ""));
     };
     let (size, media) = (found.artifact.size, found.artifact.media);
@@ -146,14 +141,10 @@ fn text_of(bytes: &mut Vec<u8>, is_cut: bool) -> Option<String> {
 }
 
 /// Artifacts whose id or name begins so.
-pub(crate) async fn complete(
-    gate: &Gate,
-    caller: &Caller,
-    begun: &str,
-) -> Result<CompletionInfo, Problem> {
+pub(crate) async fn complete(gate: &Gate, begun: &str) -> Result<CompletionInfo, Problem> {
     let filter = ArtifactFilter { limit: Some(1000), ..ArtifactFilter::default() };
     let ask = Ask::Artifacts { filter: Box::new(filter) };
-    let Answer::Artifacts(found) = gate.look(caller, ask).await? else {
+    let Found::Artifacts(found) = gate.look(ask).await? else {
         return Ok(CompletionInfo::default());
     };
     let fits = |one: &&hotcell_api::Artifact| {

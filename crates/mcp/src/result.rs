@@ -2,11 +2,12 @@
 //! images, and everything large as a link with its beginning and its end.
 
 use base64ct::{Base64, Encoding};
-use hotcell_api::{Answer, Ask, Called, Problem, ProblemKind, Registered};
-use hotcell_types::{Caller, Status};
+use hotcell_api::{Ask, Called, Problem, ProblemKind, Registered};
+use hotcell_types::Status;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents};
 use serde_json::Value;
 
+use crate::found::Found;
 use crate::gate::Gate;
 use crate::resources;
 
@@ -26,7 +27,7 @@ const LINKS_MOST: usize = 32;
 const PROBLEMS_MOST: usize = 8;
 
 /// The result of a call.
-pub(crate) async fn result(gate: &Gate, caller: &Caller, called: Called) -> CallToolResult {
+pub(crate) async fn result(gate: &Gate, called: Called) -> CallToolResult {
     let Called { id, status, value, problems, artifacts, review, .. } = called;
     let mut content = Vec::new();
     let told: Vec<String> = problems.iter().take(PROBLEMS_MOST).map(text).collect();
@@ -41,7 +42,7 @@ pub(crate) async fn result(gate: &Gate, caller: &Caller, called: Called) -> Call
     } else if told.is_empty() {
         content.push(ContentBlock::text(format!("the call ended with `{}`", status.name())));
     }
-    content.extend(made(gate, caller, &artifacts).await);
+    content.extend(made(gate, &artifacts).await);
     let mut result = match status {
         Status::Success => CallToolResult::success(content),
         _ => CallToolResult::error(content),
@@ -112,7 +113,7 @@ fn cut(text: &str, most: usize, whole: Option<&str>) -> String {
 }
 
 /// What a call made, except what its value has anyway.
-async fn made(gate: &Gate, caller: &Caller, artifacts: &[Registered]) -> Vec<ContentBlock> {
+async fn made(gate: &Gate, artifacts: &[Registered]) -> Vec<ContentBlock> {
     let is_large = |one: &Registered| one.bytes > PRINTED_MOST as u64;
     let is_told = |one: &&Registered| match one.role.as_str() {
         "file" => true,
@@ -120,7 +121,7 @@ async fn made(gate: &Gate, caller: &Caller, artifacts: &[Registered]) -> Vec<Con
         _ => false,
     };
     let told: Vec<&Registered> = artifacts.iter().filter(is_told).collect();
-    let mut content = images(gate, caller, &told).await;
+    let mut content = images(gate, &told).await;
     content.extend(told.iter().take(LINKS_MOST).map(|one| link(one)));
     let more = told.len().saturating_sub(LINKS_MOST);
     if more > 0 {
@@ -134,7 +135,7 @@ fn link(one: &Registered) -> ContentBlock {
     ContentBlock::resource_link(Resource::new(uri, one.name.clone()).with_size(one.bytes))
 }
 
-async fn images(gate: &Gate, caller: &Caller, files: &[&Registered]) -> Vec<ContentBlock> {
+async fn images(gate: &Gate, files: &[&Registered]) -> Vec<ContentBlock> {
     let (mut shown, mut room) = (Vec::new(), IMAGES_BYTES_MOST);
     for file in files.iter().filter(|file| is_picture(&file.name)) {
         if shown.len() >= IMAGES_MOST {
@@ -143,7 +144,7 @@ async fn images(gate: &Gate, caller: &Caller, files: &[&Registered]) -> Vec<Cont
         if file.bytes > IMAGE_MOST.min(room) {
             continue;
         }
-        if let Some(image) = image(gate, caller, file).await {
+        if let Some(image) = image(gate, file).await {
             shown.push(image);
             room = room.saturating_sub(file.bytes);
         }
@@ -158,10 +159,10 @@ fn is_picture(name: &str) -> bool {
     ending.is_some_and(|ending| endings.contains(&ending.as_str()))
 }
 
-async fn image(gate: &Gate, caller: &Caller, file: &Registered) -> Option<ContentBlock> {
+async fn image(gate: &Gate, file: &Registered) -> Option<ContentBlock> {
     let ask = Ask::Content { artifact: file.id.clone(), from: 0, length: Some(file.bytes.max(1)) };
-    let Ok(Answer::Content(content)) = gate.look(caller, ask).await else { return None };
-    match content.artifact.media {
+    let Ok(Found::Content(content)) = gate.look(ask).await else { return None };
+    match &*content.artifact.media {
         media @ ("image/png" | "image/jpeg" | "image/gif" | "image/webp") => {
             Some(ContentBlock::image(Base64::encode_string(&content.bytes), media))
         }

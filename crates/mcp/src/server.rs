@@ -5,17 +5,15 @@
     reason = "clients of 2025-11-25 set a level, and have no other way to follow"
 )]
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hotcell_engine::Engine;
-use hotcell_types::Caller;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler};
 
 use crate::catalog::{Catalog, described};
-use crate::gate::Gate;
+use crate::gate::{Behind, Gate};
 use crate::names::of_client;
 use crate::{approval, changes, own, page, resources};
 
@@ -44,7 +42,7 @@ impl Default for Options {
     }
 }
 
-/// A server of the Model Context Protocol: the engine, for somebody.
+/// A server of the Model Context Protocol, for somebody.
 ///
 /// Each value is one session; [`Server::session`] makes another one that shares the same bounds.
 pub struct Server {
@@ -54,7 +52,6 @@ pub struct Server {
 
 struct Shared {
     gate: Gate,
-    caller: Caller,
     options: Options,
 }
 
@@ -62,21 +59,18 @@ struct Shared {
 struct Session {
     /// What the client wants to hear of, if anything.
     level: Mutex<Option<LoggingLevel>>,
-    /// Whose it is: of whoever asks first.
-    owner: OnceLock<Caller>,
 }
 
-/// A request, and who it comes from.
+/// A request.
 pub(crate) struct Asked {
-    pub(crate) caller: Caller,
     /// What allows the call, from a client that has one. A model does not see it.
     pub(crate) token: Option<String>,
     pub(crate) context: RequestContext<RoleServer>,
 }
 
 impl Server {
-    pub fn new(engine: Arc<Engine>, caller: Caller, options: Options) -> Server {
-        let shared = Shared { gate: Gate::new(engine), caller, options };
+    pub fn new(behind: Arc<dyn Behind>, options: Options) -> Server {
+        let shared = Shared { gate: Gate::new(behind), options };
         Server { shared: Arc::new(shared), session: Arc::default() }
     }
 
@@ -85,7 +79,7 @@ impl Server {
         Server { shared: Arc::clone(&self.shared), session: Arc::default() }
     }
 
-    /// Waits until the engine has no call from here any more, and no longer than that.
+    /// Waits until nobody has a call from here any more, and no longer than that.
     pub async fn idle(&self, most: Duration) {
         tokio::time::timeout(most, self.gate().idle()).await.ok();
     }
@@ -113,24 +107,8 @@ impl Server {
             .is_some_and(|least| severity(level) >= severity(least))
     }
 
-    /// Who asks. Where a door before this one knows better than the server was told, its word counts; a
-    /// session belongs to whoever began it.
-    fn caller(&self, extensions: &Extensions) -> Result<Caller, ErrorData> {
-        let caller = of_door(extensions).unwrap_or_else(|| self.shared.caller.clone());
-        if *self.session.owner.get_or_init(|| caller.clone()) != caller {
-            return Err(ErrorData::invalid_request("this session belongs to somebody else", None));
-        }
-        Ok(caller)
-    }
-
-    fn asked(&self, context: RequestContext<RoleServer>) -> Result<Asked, ErrorData> {
-        let caller = self.caller(&context.extensions)?;
-        let token = context.meta.get("hotcell/token").and_then(|token| token.as_str());
-        Ok(Asked { caller, token: token.map(str::to_owned), context })
-    }
-
-    async fn catalog(&self, caller: &Caller) -> Result<Catalog, ErrorData> {
-        let catalog = Catalog::of(self.gate(), caller, self.options(), None).await;
+    async fn catalog(&self) -> Result<Catalog, ErrorData> {
+        let catalog = Catalog::of(self.gate(), self.options(), None).await;
         catalog.map_err(|problem| page::error(&problem))
     }
 }
@@ -148,21 +126,16 @@ fn severity(level: LoggingLevel) -> u8 {
     }
 }
 
-/// The caller that an HTTP server has put beside a request.
-#[cfg(feature = "http")]
-fn of_door(extensions: &Extensions) -> Option<Caller> {
-    extensions.get::<http::request::Parts>()?.extensions.get::<Caller>().cloned()
-}
-
-#[cfg(not(feature = "http"))]
-fn of_door(_: &Extensions) -> Option<Caller> {
-    None
+impl Asked {
+    fn new(context: RequestContext<RoleServer>) -> Asked {
+        let token = context.meta.get("hotcell/token").and_then(|token| token.as_str());
+        Asked { token: token.map(str::to_owned), context }
+    }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shared { caller, options, .. } = &*self.shared;
-        f.debug_struct("Server").field("caller", caller).field("options", options).finish()
+        f.debug_struct("Server").field("options", self.options()).finish_non_exhaustive()
     }
 }
 
@@ -180,19 +153,17 @@ impl ServerHandler for Server {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        if let Ok(caller) = self.caller(&context.extensions) {
-            tokio::spawn(changes::tell(self.same(), caller, context.peer));
-        }
+        tokio::spawn(changes::tell(self.same(), context.peer));
     }
 
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let _seat = self.gate().seat()?;
         let cursor = page::cursor(request)?;
-        let catalog = self.catalog(&self.caller(&context.extensions)?).await?;
+        let catalog = self.catalog().await?;
         let name = |tool: &Tool| tool.name.to_string();
         let (tools, next) = page::page(catalog.listed(), cursor.as_deref(), name);
         let mut result = ListToolsResult::with_all_items(tools);
@@ -211,7 +182,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let _seat = self.gate().seat()?;
-        let asked = self.asked(context)?;
+        let asked = Asked::new(context);
         if let Some(item) = request.request_state {
             return approval::answered(self, &asked, item, request.input_responses.as_ref()).await;
         }
@@ -221,13 +192,12 @@ impl ServerHandler for Server {
     async fn list_resources(
         &self,
         request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let _seat = self.gate().seat()?;
-        let caller = self.caller(&context.extensions)?;
         let after = page::cursor(request)?;
         // A cursor that is none is the only thing that can be wrong with the question.
-        let listed = resources::list(self.gate(), &caller, after.clone()).await;
+        let listed = resources::list(self.gate(), after.clone()).await;
         let (list, next) = listed.map_err(|problem| match after {
             Some(_) if problem.at == "/after" => page::unknown(),
             _ => page::error(&problem),
@@ -253,27 +223,25 @@ impl ServerHandler for Server {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let _seat = self.gate().seat()?;
-        let caller = self.caller(&context.extensions)?;
-        Ok(resources::read(self.gate(), &caller, &request.uri).await?.into())
+        Ok(resources::read(self.gate(), &request.uri).await?.into())
     }
 
     async fn complete(
         &self,
         request: CompleteRequestParams,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         let _seat = self.gate().seat()?;
-        let caller = self.caller(&context.extensions)?;
         if request.r#ref.as_resource_uri() != Some(resources::TEMPLATE) {
             return Err(ErrorData::invalid_params("there is nothing to complete there", None));
         }
         if request.argument.name != "id" {
             return Ok(CompleteResult::default());
         }
-        let completed = resources::complete(self.gate(), &caller, &request.argument.value).await;
+        let completed = resources::complete(self.gate(), &request.argument.value).await;
         completed.map(CompleteResult::new).map_err(|problem| page::error(&problem))
     }
 
@@ -294,8 +262,7 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let caller = self.caller(&context.request_context().extensions)?;
-        changes::listen(self, &caller, context).await;
+        changes::listen(self, context).await;
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::event::{Event, Summary};
 use crate::hex::{Digest, Hex, HomeId, OwnerId};
 use crate::query::span;
 use crate::record::{Record, home_id};
+use crate::store;
 use crate::verify::last_checkpoint;
 
 /// Events, and checkpoints, that are read in one transaction. None is open while they are written: whoever takes
@@ -22,6 +23,9 @@ use crate::verify::last_checkpoint;
 const CHUNK: u64 = 1000;
 /// How long a lock is waited for.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// Is told now and then how far something is, and how far there is to go.
+pub type Watch<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,16 +86,29 @@ struct SummaryLine<'a> {
 impl Record {
     /// Writes all events and checkpoints of the home, of all tenants.
     pub fn export(&self, out: &mut dyn Write) -> Result<Exported, ReadError> {
-        self.read(|connection| export_connection(connection, out))
+        self.read(|connection| export_connection(connection, out, &mut |_, _| {}))
     }
 }
 
 /// The same from a database file that need not be in a home.
 pub fn export(database: &Path, out: &mut dyn Write) -> Result<Exported, ReadError> {
-    export_connection(&db::connect(database, Access::Read, BUSY)?, out)
+    export_watched(database, out, &mut |_, _| {})
 }
 
-fn export_connection(connection: &Connection, out: &mut dyn Write) -> Result<Exported, ReadError> {
+/// The same; `watch` is told now and then how many events were written, and of how many.
+pub fn export_watched(
+    database: &Path,
+    out: &mut dyn Write,
+    watch: Watch<'_>,
+) -> Result<Exported, ReadError> {
+    export_connection(&db::connect(database, Access::Read, BUSY)?, out, watch)
+}
+
+fn export_connection(
+    connection: &Connection,
+    out: &mut dyn Write,
+    watch: Watch<'_>,
+) -> Result<Exported, ReadError> {
     let home = home_id(connection)?;
     let last = last_checkpoint(connection)?;
     let key = last.as_ref().and_then(|line| line.parse::<Checkpoint>().ok()).map(|last| last.key);
@@ -100,7 +117,9 @@ fn export_connection(connection: &Connection, out: &mut dyn Write) -> Result<Exp
     let count = "SELECT coalesce(max(number), 0) FROM checkpoint";
     let signed: i64 = connection.query_row(count, [], |row| row.get(0))?;
     let (mut events, mut head) = (0, Digest::ZERO);
+    let all = store::newest(connection);
     loop {
+        watch(events, all);
         let page = span(connection, events, CHUNK)?;
         for event in &page {
             write(out, &Line::Event(&line(event)))?;

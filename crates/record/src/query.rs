@@ -170,7 +170,13 @@ impl Record {
     pub fn verify(&self, from: From) -> Result<Verdict, ReadError> {
         let anchor = self.shared().options.sink.anchor(self.home());
         self.read(|connection| {
-            Ok(verify_connection(connection, self.database(), anchor.as_deref(), from))
+            Ok(verify_connection(
+                connection,
+                self.database(),
+                anchor.as_deref(),
+                from,
+                &mut |_, _| {},
+            ))
         })
     }
 

@@ -191,6 +191,13 @@ pub(crate) fn sync(wal: &Path) -> io::Result<()> {
     }
 }
 
+/// The last event's number, for whoever watches how far something is: 0 where it cannot be read, which is for
+/// others to tell.
+pub(crate) fn newest(connection: &Connection) -> u64 {
+    let newest = "SELECT coalesce(max(seq), 0) FROM event";
+    connection.query_row(newest, [], |row| row.get::<_, i64>(0)).unwrap_or(0).unsigned_abs()
+}
+
 /// The last event's number and hash; the genesis before the first.
 pub(crate) fn head(connection: &Connection) -> rusqlite::Result<(u64, Digest)> {
     let mut last =

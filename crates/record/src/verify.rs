@@ -16,6 +16,7 @@ use crate::checkpoint::{Checkpoint, Key};
 use crate::db::{self, Look, pragma};
 use crate::encode;
 use crate::event::{Event, Kind, Side, Summary, genesis};
+use crate::export::Watch;
 use crate::hex::{Digest, Hex, HomeId};
 use crate::row::{self, BadColumn, COLUMNS};
 use crate::schema;
@@ -113,12 +114,24 @@ impl fmt::Display for Verdict {
 
 /// Verifies a database file, against the checkpoints in another file if there is one.
 pub fn verify(database: &Path, anchor: Option<&Path>, from: From) -> Verdict {
+    verify_watched(database, anchor, from, &mut |_, _| {})
+}
+
+/// The same; `watch` is told now and then how many events were looked at, and of how many.
+pub fn verify_watched(
+    database: &Path,
+    anchor: Option<&Path>,
+    from: From,
+    watch: Watch<'_>,
+) -> Verdict {
     let unread = |what: String| Verifier::new().end(Some(Stop::Missing(what)));
     match db::connect_to_look(database, BUSY) {
         Err(error) => unread(format!("the database: {error}")),
-        Ok((connection, Look::Locked)) => verify_connection(&connection, database, anchor, from),
+        Ok((connection, Look::Locked)) => {
+            verify_connection(&connection, database, anchor, from, watch)
+        }
         Ok((connection, Look::Unlocked(before))) => {
-            let verdict = verify_connection(&connection, database, anchor, from);
+            let verdict = verify_connection(&connection, database, anchor, from, watch);
             if Look::unlocked(database) == Some(before) {
                 return verdict;
             }
@@ -132,10 +145,11 @@ pub(crate) fn verify_connection(
     database: &Path,
     anchor: Option<&Path>,
     from: From,
+    watch: Watch<'_>,
 ) -> Verdict {
     let mut verifier = Verifier::new();
     let stopped = match from {
-        From::Start => verifier.all(connection, database, anchor),
+        From::Start => verifier.all(connection, database, anchor, watch),
         From::LastCheckpoint => verifier.rest(connection, database, anchor, None),
     };
     verifier.end(stopped.err())
@@ -278,13 +292,16 @@ impl Verifier {
         connection: &Connection,
         database: &Path,
         anchor: Option<&Path>,
+        watch: Watch<'_>,
     ) -> Result<(), Stop> {
         self.identify(connection)?;
         check_structure(connection)?;
         // What is outside is looked at before the chain: it may only grow after.
         let outside = anchor.map(Anchor::open);
         let signed = count_checkpoints(connection)?;
+        let all = store::newest(connection);
         loop {
+            watch(self.last.0, all);
             let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
             if self.chunk(&tx, From::Start)? < CHUNK {
                 self.end_of_chain()?;

@@ -17,6 +17,8 @@ use crate::{Refusal, start};
 pub struct Kind {
     pub(crate) limits: Limits,
     pub(crate) loopback: bool,
+    /// The zygote that it is forked from; none is zero.
+    pub(crate) zygote: u8,
     #[cfg(feature = "holes")]
     pub(crate) holes: crate::Holes,
 }
@@ -26,6 +28,7 @@ impl Kind {
         Kind {
             limits: job.limits,
             loopback: job.profile == Profile::StandardNet,
+            zygote: 0,
             #[cfg(feature = "holes")]
             holes: job.holes,
         }
@@ -64,7 +67,16 @@ impl Cell {
         let pair = || packet_pair().map_err(start::internal("making the run's sockets"));
         let ((socket, spawners), (line, cells)) = (pair()?, pair()?);
         let mut fds: Vec<BorrowedFd<'_>> = vec![spawners.as_fd(), cells.as_fd()];
-        let entrance = enter(cgroup.as_ref(), &mut fds);
+        // A zygote is nobody who may put its children into a cgroup: they go there through open files.
+        let joins = match &cgroup {
+            Some(cgroup) if kind.zygote != 0 => cgroup.joins().map_err(cgroup_refusal)?,
+            _ => Vec::new(),
+        };
+        let entrance = match kind.zygote {
+            0 => enter(cgroup.as_ref(), &mut fds),
+            _ => Entrance { born: false, joins: u8::try_from(joins.len()).unwrap_or(u8::MAX) },
+        };
+        fds.extend(joins.iter().map(AsFd::as_fd));
         let places = base.setup.bare.then(|| Places::make(&ground.home)).transpose();
         let places = places.map_err(start::internal("making a directory for the run"))?;
         fds.extend(places.as_ref().map(Places::fd));
@@ -79,9 +91,11 @@ impl Cell {
             cgroup_name: name.as_bytes(),
             loopback: kind.loopback,
             brings_places: places.is_some(),
+            zygote: kind.zygote,
             #[cfg(feature = "holes")]
             holes: kind.holes.layers,
         };
+        base.nursery.forks(kind.zygote);
         let ordered = base.launcher.order(&order, &fds);
         ordered.map_err(|e| Refusal::of_talking("ordering a cell from the launcher", e))?;
         drop(fds);
@@ -116,7 +130,7 @@ pub(crate) fn cgroup_refusal(error: CgroupError) -> Refusal {
     Refusal::Layer { layer: Layer::CgroupMemory, why: error.to_string(), fix }
 }
 
-fn reserve_id(pool: &IdPool) -> Result<Id, Refusal> {
+pub(crate) fn reserve_id(pool: &IdPool) -> Result<Id, Refusal> {
     match pool.reserve() {
         Ok(Some(id)) => Ok(id),
         Ok(None) => Err(Refusal::Layer {

@@ -20,6 +20,12 @@ const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER"));
 #[cfg(feature = "holes")]
 const IMAGE: &[u8] = include_bytes!(env!("HOTCELL_LAUNCHER_WITH_HOLES"));
 
+/// The same code as a library that interpreters load.
+#[cfg(not(feature = "holes"))]
+const LIBRARY: &[u8] = include_bytes!(env!("HOTCELL_ZYGOTE"));
+#[cfg(feature = "holes")]
+const LIBRARY: &[u8] = include_bytes!(env!("HOTCELL_ZYGOTE_WITH_HOLES"));
+
 /// Where root puts it on hosts that execute nothing from memory.
 const INSTALLED: &str = "/var/lib/hotcell";
 
@@ -37,8 +43,19 @@ pub(crate) fn image() -> io::Result<&'static File> {
     Ok(FILE.get_or_init(|| file))
 }
 
+/// The library for zygotes: made once per process. Where the host executes nothing from memory, there are
+/// no zygotes.
+pub(crate) fn library() -> io::Result<&'static File> {
+    static FILE: OnceLock<File> = OnceLock::new();
+    if let Some(file) = FILE.get() {
+        return Ok(file);
+    }
+    let file = sealed(LIBRARY)?;
+    Ok(FILE.get_or_init(|| file))
+}
+
 /// In memory, sealed.
-fn sealed(bytes: &[u8]) -> Result<File, Errno> {
+pub(crate) fn sealed(bytes: &[u8]) -> Result<File, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = match rustix::fs::memfd_create("hotcell-jail", flags | MemfdFlags::EXEC) {
         // Kernels before 6.3 do not know the flag that says it will be executed.

@@ -5,6 +5,7 @@ use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +56,44 @@ pub struct Command {
     /// Further directories or files of the host to show read-only, at the same paths: the prefix of
     /// an interpreter. The system's own (`/usr` and so on) are always there.
     pub read_only: Vec<PathBuf>,
+    /// A tree of hotcell's own that is shown besides.
+    pub tree: Option<Tree>,
     /// What was chosen and why, for the result.
     pub note: Option<String>,
+    /// Whether it is a file for an interpreter that can be forked after it has started: see `warm`.
+    pub forks: bool,
+}
+
+impl Command {
+    /// What runs of it see of the host.
+    pub fn view(&self) -> View {
+        View { read_only: self.read_only.clone(), tree: self.tree.clone() }
+    }
+}
+
+/// What a run can see of the host besides what every run sees. Runs with the same view share a launcher.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct View {
+    pub(crate) read_only: Vec<PathBuf>,
+    pub(crate) tree: Option<Tree>,
+}
+
+/// A directory of the host that a run sees read-only, and under another name. Whoever makes it keeps the
+/// directory from being removed while there are runs that see it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tree {
+    pub(crate) from: PathBuf,
+    pub(crate) at: &'static str,
+    /// Another directory may have the same name later: device and inode tell them apart.
+    pub(crate) identity: (u64, u64),
+}
+
+impl Tree {
+    /// `held` is the directory that is at `from`; `at` is an absolute path of one component.
+    pub fn new(from: PathBuf, held: &File, at: &'static str) -> io::Result<Tree> {
+        let found = held.metadata()?;
+        Ok(Tree { from, at, identity: (found.dev(), found.ino()) })
+    }
 }
 
 #[derive(Debug)]

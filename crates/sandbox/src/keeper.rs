@@ -15,6 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::ids::Id;
 use crate::native::{Base, Ground};
 use crate::start::next_report;
+use crate::warm::Seed;
 
 /// The job with which a process counts as one that goes on running jobs. One that runs a single job and
 /// ends makes no cell for another.
@@ -129,7 +130,7 @@ struct Desk {
 
 #[derive(Debug)]
 enum Errand {
-    Replenish { base: Arc<Base>, kind: Kind, enough: usize },
+    Replenish { base: Arc<Base>, kind: Kind, seed: Option<Seed>, enough: usize },
     Bury(Remains),
 }
 
@@ -137,6 +138,7 @@ enum Errand {
 #[derive(Debug)]
 pub(crate) struct Seat {
     kind: Kind,
+    seed: Option<Seed>,
     /// Goes before the keeper, so that a launcher that nobody needs ends before its runs are buried.
     base: Arc<Base>,
     keeper: Arc<Keeper>,
@@ -155,20 +157,25 @@ impl Keeper {
     }
 
     /// A job was let go.
-    pub(crate) fn seat(self: &Arc<Keeper>, base: &Arc<Base>, kind: Kind) -> Seat {
+    pub(crate) fn seat(
+        self: &Arc<Keeper>,
+        base: &Arc<Base>,
+        kind: Kind,
+        seed: Option<Seed>,
+    ) -> Seat {
         self.jobs.fetch_add(1, Ordering::Relaxed);
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.at_once.fetch_max(running, Ordering::Relaxed);
-        Seat { kind, base: Arc::clone(base), keeper: Arc::clone(self) }
+        Seat { kind, seed, base: Arc::clone(base), keeper: Arc::clone(self) }
     }
 
-    fn replenish(&self, base: &Arc<Base>, kind: Kind) {
+    fn replenish(&self, base: &Arc<Base>, kind: Kind, seed: Option<Seed>) {
         if !self.is_resident() {
             return;
         }
         let most = processors().min(MOST_SPARES);
         let enough = self.at_once.load(Ordering::Relaxed).min(most);
-        self.send(Errand::Replenish { base: Arc::clone(base), kind, enough });
+        self.send(Errand::Replenish { base: Arc::clone(base), kind, seed, enough });
     }
 
     fn is_resident(&self) -> bool {
@@ -240,7 +247,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.keeper.running.fetch_sub(1, Ordering::Relaxed);
-        self.keeper.replenish(&self.base, self.kind);
+        self.keeper.replenish(&self.base, self.kind, self.seed.take());
     }
 }
 
@@ -254,7 +261,11 @@ fn work(ground: &Ground, errands: &Receiver<Errand>, is_closed: &AtomicBool) {
     for errand in errands {
         match errand {
             Errand::Replenish { .. } if is_closed.load(Ordering::Acquire) => {}
-            Errand::Replenish { base, kind, enough } => {
+            Errand::Replenish { base, mut kind, seed, enough } => {
+                if let Some(seed) = seed {
+                    base.nursery.hatch(ground, &base, &seed);
+                    kind.zygote = base.nursery.ready(&seed).unwrap_or(0);
+                }
                 base.spares.replenish(ground, &base, kind, enough);
             }
             Errand::Bury(remains) => drop(remains),

@@ -8,7 +8,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use hotcell_jail::chan;
-use hotcell_jail::wire::{Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer};
+use hotcell_jail::wire::{
+    Failed, MAX_PACKET, Order, Ready, Report, Setup, Standing, Writer, ZygoteParts,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -133,6 +135,19 @@ impl Launcher {
         let mut buffer = [0; MAX_ORDER];
         let mut writer = Writer::new(&mut buffer);
         order.write(&mut writer);
+        let packet = writer.finish().map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(chan::send(self.idle.control()?, packet, fds)?)
+    }
+
+    /// Starts a zygote. Everything about it is then told on its own socket, the first of `fds`.
+    pub(crate) fn start_zygote(
+        &self,
+        zygote: &ZygoteParts<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let mut writer = Writer::new(&mut buffer);
+        zygote.write(&mut writer);
         let packet = writer.finish().map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(chan::send(self.idle.control()?, packet, fds)?)
     }

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use hotcell_jail::wire::{Entry, Standing, Writer};
 
+use crate::View;
+
 /// Directories at the root of the system's tree that hold programs and libraries. Where the
 /// distribution has merged them, they are links into /usr.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -64,6 +66,11 @@ enum Item {
     },
     BindDir(CString),
     BindFile(CString),
+    /// Shown under another name.
+    Tree {
+        from: CString,
+        at: CString,
+    },
     Device(CString),
     #[cfg(feature = "holes")]
     Hole {
@@ -81,7 +88,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The system's tree with further read-only directories or files of the host.
-    pub(crate) fn new(read_only: &[PathBuf]) -> Layout {
+    pub(crate) fn new(view: &View) -> Layout {
         let mut layout = Layout::default();
         for path in shown_paths() {
             layout.share(&path);
@@ -95,18 +102,25 @@ impl Layout {
         for (at, to) in LINKS {
             layout.put(Path::new(at), |at| Some(Item::Link { at, to: c_string(to.as_ref())? }));
         }
-        for path in read_only {
+        for path in &view.read_only {
             layout.share(path);
+        }
+        if let Some(tree) = &view.tree {
+            let from = c_string(tree.from.as_os_str());
+            layout.put(Path::new(tree.at), |at| Some(Item::Tree { from: from?, at }));
         }
         layout
     }
 
     /// The same paths where there is no tree to build: what may be read of the host's own.
-    pub(crate) fn bare(read_only: &[PathBuf]) -> Layout {
-        let mut layout = Layout::new(read_only);
+    pub(crate) fn bare(view: &View) -> Layout {
+        let mut layout = Layout::new(&View { tree: None, ..view.clone() });
         layout
             .items
             .retain(|item| matches!(item, Item::BindDir(_) | Item::BindFile(_) | Item::Device(_)));
+        // There it has no other name than its own.
+        let from = view.tree.as_ref().and_then(|tree| c_string(tree.from.as_os_str()));
+        layout.items.extend(from.map(Item::BindDir));
         layout
     }
 
@@ -153,6 +167,7 @@ impl Layout {
             Item::Link { at, .. }
             | Item::File { at, .. }
             | Item::BindFile(at)
+            | Item::Tree { at, .. }
             | Item::Device(at) => path == as_path(at),
             #[cfg(feature = "holes")]
             Item::Hole { .. } => false,
@@ -169,6 +184,7 @@ impl Layout {
                 Item::File { at, content } => Entry::File { at, content: content.as_bytes() },
                 Item::BindDir(at) => Entry::BindDir { from: at, at },
                 Item::BindFile(at) => Entry::BindFile { from: at, at },
+                Item::Tree { from, at } => Entry::BindDir { from, at },
                 Item::Device(at) => Entry::Device { from: at, at },
                 #[cfg(feature = "holes")]
                 Item::Hole { from, at } => Entry::Hole { from, at },
@@ -185,6 +201,7 @@ impl Layout {
             | Item::File { at, .. }
             | Item::BindDir(at)
             | Item::BindFile(at)
+            | Item::Tree { at, .. }
             | Item::Device(at) => as_path(at),
             #[cfg(feature = "holes")]
             Item::Hole { at, .. } => as_path(at),
@@ -230,6 +247,7 @@ pub(crate) fn can_be_shared(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tree;
 
     fn paths(layout: &Layout) -> Vec<&Path> {
         (0..layout.items.len()).filter_map(|i| layout.path_of(i)).collect()
@@ -237,7 +255,7 @@ mod tests {
 
     #[test]
     fn parents_come_before_what_is_in_them_and_only_once() {
-        let layout = Layout::new(&[]);
+        let layout = Layout::new(&View::default());
         let paths = paths(&layout);
         for (index, path) in paths.iter().enumerate() {
             assert_eq!(paths.iter().filter(|p| p == &path).count(), 1, "{path:?} is there twice");
@@ -250,7 +268,7 @@ mod tests {
 
     #[test]
     fn nothing_that_names_the_host_or_its_users_is_shared() {
-        let layout = Layout::new(&[]);
+        let layout = Layout::new(&View::default());
         for item in &layout.items {
             if let Item::BindDir(at) | Item::BindFile(at) = item {
                 let path = as_path(at);
@@ -265,8 +283,17 @@ mod tests {
 
     #[test]
     fn what_lies_in_a_shared_directory_is_not_shared_again() {
-        let one = Layout::new(&[]);
-        assert_eq!(one, Layout::new(&["/usr/lib".into(), "/usr".into(), "/nonexistent/x".into()]));
+        let one = Layout::new(&View::default());
+        let read_only = vec!["/usr/lib".into(), "/usr".into(), "/nonexistent/x".into()];
+        assert_eq!(one, Layout::new(&View { read_only, tree: None }));
+    }
+
+    #[test]
+    fn a_tree_has_another_name_inside_and_its_own_where_there_are_no_mounts() {
+        let tree = Tree { from: "/srv/home/envs/x".into(), at: "/env", identity: (1, 2) };
+        let view = View { read_only: vec![], tree: Some(tree) };
+        assert_eq!(paths(&Layout::new(&view)).last(), Some(&Path::new("/env")));
+        assert_eq!(paths(&Layout::bare(&view)).last(), Some(&Path::new("/srv/home/envs/x")));
     }
 
     #[test]

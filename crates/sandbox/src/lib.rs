@@ -25,6 +25,7 @@ mod start;
 mod steps;
 mod streams;
 mod supplies;
+mod warm;
 
 pub use cell::Kind;
 #[cfg(feature = "holes")]
@@ -32,8 +33,8 @@ pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{
-    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, Talk, What, WorkingCopy,
-    cause, in_memory,
+    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, Talk, Tree, View, What,
+    WorkingCopy, cause, in_memory,
 };
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};

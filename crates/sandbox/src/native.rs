@@ -21,7 +21,8 @@ use crate::keeper::{Keeper, Spares};
 use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
-use crate::{Job, Refusal, Settings, cause, places, start, steps};
+use crate::warm::Nursery;
+use crate::{Job, Refusal, Settings, View, cause, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
@@ -58,8 +59,8 @@ struct State {
     found: Found,
     /// A launcher without a tree yet.
     idle: Option<Idle>,
-    /// One launcher for each set of paths that runs can see.
-    bases: HashMap<Vec<PathBuf>, Arc<Base>>,
+    /// One launcher for each view of the host.
+    bases: HashMap<View, Arc<Base>>,
 }
 
 /// How far the host goes, and why not further.
@@ -76,8 +77,9 @@ pub(crate) struct Base {
     /// The level that it gives, and how it stands.
     pub(crate) level: Level,
     pub(crate) setup: Setup,
-    /// Ends before its launcher.
+    /// Both end before their launcher.
     pub(crate) spares: Spares,
+    pub(crate) nursery: Nursery,
     pub(crate) launcher: Launcher,
     pub(crate) layout: Layout,
 }
@@ -159,13 +161,13 @@ impl Sandbox {
 
     /// Has the tree built that runs which see these paths need, while the caller does something else. The
     /// job itself hears of what goes wrong.
-    pub fn expect(&self, read_only: &[PathBuf]) -> Result<(), Refusal> {
-        self.base(read_only, self.minimum).map(drop)
+    pub fn expect(&self, view: &View) -> Result<(), Refusal> {
+        self.base(view, self.minimum).map(drop)
     }
 
     /// The same, and a cell for one such job.
-    pub fn warm(&self, read_only: &[PathBuf], kind: Kind) -> Result<(), Refusal> {
-        let base = self.base(read_only, self.minimum)?;
+    pub fn warm(&self, view: &View, kind: Kind) -> Result<(), Refusal> {
+        let base = self.base(view, self.minimum)?;
         base.spares.add(Cell::order(&self.ground, &base, kind)?);
         Ok(())
     }
@@ -188,7 +190,7 @@ impl Sandbox {
         let mut tries = 0;
         loop {
             tries += 1;
-            let base = self.base(&job.command.read_only, minimum)?;
+            let base = self.base(&job.command.view(), minimum)?;
             let parts = Parts { ground: &self.ground, base: &base, keeper: &self.keeper, begun };
             match start::give(&parts, &job) {
                 Ok(given) => return start::run(&parts, job, given),
@@ -244,15 +246,15 @@ impl Sandbox {
     }
 
     /// The launcher for runs that see these paths.
-    fn base(&self, read_only: &[PathBuf], minimum: Level) -> Result<Arc<Base>, Refusal> {
+    fn base(&self, view: &View, minimum: Level) -> Result<Arc<Base>, Refusal> {
         let mut state = self.state();
         // Whatever led here: below the minimum nothing is started.
         state.found.check(minimum)?;
-        if let Some(base) = state.bases.get(read_only) {
+        if let Some(base) = state.bases.get(view) {
             return Ok(Arc::clone(base));
         }
         state.make_room();
-        let layout = self.layout(state.setup, read_only);
+        let layout = self.layout(state.setup, view);
         let idle = state.idle.take();
         let launcher = self.launcher(idle, state.setup, &layout);
         let launcher = launcher.map_err(|error| start_refusal(&error, &layout))?;
@@ -260,17 +262,17 @@ impl Sandbox {
             places::sweep(&self.ground.home);
         }
         let (level, setup) = (state.found.level, state.setup);
-        let spares = Spares::default();
-        let base = Arc::new(Base { level, setup, spares, launcher, layout });
-        state.bases.insert(read_only.to_vec(), Arc::clone(&base));
+        let (spares, nursery) = (Spares::default(), Nursery::default());
+        let base = Arc::new(Base { level, setup, spares, nursery, launcher, layout });
+        state.bases.insert(view.clone(), Arc::clone(&base));
         Ok(base)
     }
 
-    fn layout(&self, setup: Setup, read_only: &[PathBuf]) -> Layout {
+    fn layout(&self, setup: Setup, view: &View) -> Layout {
         if setup.bare {
-            return Layout::bare(read_only);
+            return Layout::bare(view);
         }
-        let layout = Layout::new(read_only);
+        let layout = Layout::new(view);
         #[cfg(feature = "holes")]
         let layout = if self.host_visible { layout.with_host() } else { layout };
         layout

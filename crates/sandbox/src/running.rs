@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hotcell_jail::chan;
 use hotcell_jail::wire::{Ended, Gone, Report, Step};
 use hotcell_types::{
-    Artifact, BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Span, Stage,
+    Artifact, BlockedSyscall, Exit, Layer, LayerReport, Limit, Limits, Outcome, Span, Stage, Start,
     Status, Timing, Usage,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -71,6 +71,7 @@ pub struct Running {
     pub(crate) attest: Duration,
     /// Calls were refused and counted.
     pub(crate) is_refusing: bool,
+    pub(crate) start: Start,
     /// Goes last: with it others get their turn.
     pub(crate) seat: Seat,
 }
@@ -214,6 +215,10 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     [one, other].into_iter().flatten().min()
 }
 
+fn collecting(source: io::Error) -> Refusal {
+    Refusal::Internal { doing: "collecting the run's files".into(), source }
+}
+
 fn freezing(error: CgroupError) -> Refusal {
     Refusal::Internal { doing: "pausing or resuming a run".into(), source: io::Error::other(error) }
 }
@@ -247,21 +252,44 @@ impl Running {
     ) -> Result<(Outcome, T), Refusal> {
         // Held from here on, so that nobody can put another in its place.
         let outputs = outputs.map(open_outputs).transpose()?;
-        let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
-        // Its init may still be on its way out.
-        self.shared.close();
-        self.drain(sink);
-        let collecting =
-            |source| Refusal::Internal { doing: "collecting the run's files".into(), source };
-        let work = collect::open_work(&self.cell).map_err(collecting)?;
+        let (end, work) = self.follow(sink)?;
         let collected = collect::collect(&work, &self.placed, self.bounds(&end), outputs);
         let collected = collected.map_err(collecting)?;
         let looked = look(work.as_fd(), &collected.artifacts);
         drop(work);
+        Ok((self.conclude(&end, collected), looked))
+    }
+
+    /// The same, except that nothing is collected: whoever looks takes everything that counts, and looks
+    /// only if the program came to a good end.
+    pub fn wait_and_take<T>(
+        mut self,
+        sink: &mut dyn Sink,
+        take: impl FnOnce(BorrowedFd<'_>) -> T,
+    ) -> Result<(Outcome, Option<T>), Refusal> {
+        let (end, work) = self.follow(sink)?;
+        let exit = end.ended.wait_status.and_then(exit_of);
+        let is_good = end.cause.is_none() && exit == Some(Exit::Code(0));
+        let taken = is_good.then(|| take(work.as_fd()));
+        drop(work);
+        Ok((self.conclude(&end, Collected::default()), taken))
+    }
+
+    /// Streams until the run has ended as a whole, and opens the working directory that it left.
+    fn follow(&mut self, sink: &mut dyn Sink) -> Result<(End, OwnedFd), Refusal> {
+        let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
+        // Its init may still be on its way out.
+        self.shared.close();
+        self.drain(sink);
+        let work = collect::open_work(&self.cell).map_err(collecting)?;
+        Ok((end, work))
+    }
+
+    fn conclude(self, end: &End, collected: Collected) -> Outcome {
         let full = self.full_places();
         let cgroup = self.shared.cgroup().take();
         let stats = cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
-        Ok((self.outcome(&end, cgroup, stats, collected, full), looked))
+        self.outcome(end, cgroup, stats, collected, full)
     }
 
     /// Does everything until the run has ended.
@@ -586,6 +614,7 @@ impl Running {
             layers: self.layers,
             timings: timings.map(timing).to_vec(),
             interpreter: self.note,
+            start: self.start,
             error: None,
         }
     }

@@ -13,7 +13,7 @@ use hotcell_jail::chan;
 use hotcell_jail::wire::{
     Failed, JobParts, MAX_PACKET, MAX_STRINGS, Ready, Report, Seen, Step, Writer,
 };
-use hotcell_types::{Layer, LayerReport, Profile};
+use hotcell_types::{Layer, LayerReport, Profile, Start};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -27,6 +27,7 @@ use crate::seccomp::{self, Around};
 use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
 use crate::supplies::{self, Placed};
+use crate::warm::Seed;
 use crate::{Job, Refusal, Stdin, random, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
@@ -55,6 +56,8 @@ pub(crate) struct Given {
     built: Built,
     layers: Vec<LayerReport>,
     placed: Placed,
+    /// Made ahead of the job.
+    has_waited: bool,
 }
 
 /// Builds the jail around a job, or takes one that waits, and lets the program go.
@@ -67,12 +70,26 @@ pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
 }
 
 fn give_a_cell(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
-    let kind = Kind::of(job);
+    let nursery = &parts.base.nursery;
+    if let Some(number) = Seed::of(job).and_then(|seed| nursery.ready(&seed)) {
+        match give_a_cell_of(Kind { zygote: number, ..Kind::of(job) }, parts, job) {
+            // It was not let go: nothing of the job has run, and the way without a zygote is there as ever.
+            Err(refusal) if refusal.is_lost() => nursery.give_up(number),
+            other => {
+                nursery.worked();
+                return other;
+            }
+        }
+    }
+    give_a_cell_of(Kind::of(job), parts, job)
+}
+
+fn give_a_cell_of(kind: Kind, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     if let Some(cell) = parts.base.spares.take(kind) {
         match give_to(cell, parts, job) {
             // The waiting cell was lost; nothing of the job has run, so that another can take it.
             Err(refusal) if refusal.is_lost() => {}
-            other => return other,
+            other => return other.map(|given| Given { has_waited: true, ..given }),
         }
     }
     give_to(Cell::order(parts.ground, parts.base, kind)?, parts, job)
@@ -95,13 +112,19 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     })?;
     let built = await_release(&cell, parts, job, &placed, given)?;
     let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
-    Ok(Given { cell, pipes: pipes.ours, built, layers, placed })
+    Ok(Given { cell, pipes: pipes.ours, built, layers, placed, has_waited: false })
 }
 
 /// The run of a program that was let go.
 pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
-    let seat = parts.keeper.seat(parts.base, Kind::of(&job));
-    let Given { cell, pipes, built, layers, placed } = given;
+    let seat = parts.keeper.seat(parts.base, Kind::of(&job), Seed::of(&job));
+    let Given { cell, pipes, built, layers, placed, has_waited } = given;
+    let start = match (cell.kind.zygote, has_waited) {
+        (0, false) => Start::New,
+        (0, true) => Start::Ready,
+        (_, false) => Start::Forked,
+        (_, true) => Start::Waiting,
+    };
     let most = usize::try_from(job.limits.output.get()).unwrap_or(usize::MAX);
     let (feed, held) = match (job.stdin, pipes.stdin) {
         (Stdin::From(source), Some(pipe)) => (Some(Feed::new(source, pipe)), None),
@@ -131,6 +154,7 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         released: built.released,
         attest: built.attest,
         is_refusing: false,
+        start,
         seat,
     })
 }
@@ -153,7 +177,7 @@ fn send(cell: &Cell, job: &Job, pipes: &Pipes) -> Result<(), Refusal> {
     let filter = if job.holes.seccomp { ALLOW_ALL.to_vec() } else { filter };
     let env = environment(job, cell.places.as_ref());
     let env: Vec<&[u8]> = env.iter().map(Vec::as_slice).collect();
-    let program = localised(job.command.program.as_os_str(), cell.places.as_ref());
+    let program = localised(job.command.program.as_os_str(), job, cell.places.as_ref());
     let args = arguments(job, cell.places.as_ref());
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let wire = JobParts {
@@ -183,6 +207,9 @@ fn too_large() -> Refusal {
     }
 }
 
+/// Variables that are lists of paths, of which some may be of the run's own places.
+const LISTS: [&str; 2] = ["PATH", "PYTHONPATH"];
+
 /// The environment as strings. Where the run's places are a directory of the host, their names are
 /// the host's.
 fn environment(job: &Job, places: Option<&Places>) -> Vec<Vec<u8>> {
@@ -191,19 +218,35 @@ fn environment(job: &Job, places: Option<&Places>) -> Vec<Vec<u8>> {
         for key in ["HOME", "TMPDIR"] {
             env.insert(key.into(), places.path("tmp").into());
         }
+        for (_, list) in env.iter_mut().filter(|(key, _)| LISTS.iter().any(|list| key == list)) {
+            let named = std::env::split_paths(list)
+                .map(|path| localised(path.as_os_str(), job, Some(places)));
+            // What cannot be joined again has a separator in it, and stays as it is.
+            *list = std::env::join_paths(named).unwrap_or_else(|_| list.clone());
+        }
     }
-    env.iter().map(|(key, value)| [key.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+    env.iter().map(variable).collect()
 }
 
-/// The arguments; those that name a file in the working directory name it where that is.
+pub(crate) fn variable((key, value): (&OsString, &OsString)) -> Vec<u8> {
+    [key.as_bytes(), b"=", value.as_bytes()].concat()
+}
+
+/// The arguments; those that name a file in the working directory, or in the tree, name it where that is.
 fn arguments(job: &Job, places: Option<&Places>) -> Vec<OsString> {
-    job.command.args.iter().map(|arg| localised(arg, places)).collect()
+    job.command.args.iter().map(|arg| localised(arg, job, places)).collect()
 }
 
-fn localised(name: &OsStr, places: Option<&Places>) -> OsString {
-    match (Path::new(name).strip_prefix(WORK_DIR), places) {
-        (Ok(inside), Some(places)) => places.path("work").join(inside).into(),
-        _ => name.to_owned(),
+fn localised(name: &OsStr, job: &Job, places: Option<&Places>) -> OsString {
+    let Some(places) = places else { return name.to_owned() };
+    let path = Path::new(name);
+    if let Ok(inside) = path.strip_prefix(WORK_DIR) {
+        return places.path("work").join(inside).into();
+    }
+    let tree = job.command.tree.as_ref();
+    match tree.and_then(|tree| Some((tree, path.strip_prefix(tree.at).ok()?))) {
+        Some((tree, inside)) => tree.from.join(inside).into(),
+        None => name.to_owned(),
     }
 }
 
@@ -234,7 +277,13 @@ fn await_release(
                 let attest = Duration::from_micros(micros.into());
                 return Ok(Built { cell, seen, given, attest, released: Instant::now() });
             }
+            Report::Failed(failed) if cell.kind.zygote != 0 && !is_of_job(failed.step) => {
+                return Err(not_forked());
+            }
             Report::Failed(failed) => return Err(failure(failed, parts, job, placed)),
+            Report::Gone(_) if cell.kind.zygote != 0 && !is_out_of_memory(cell) => {
+                return Err(not_forked());
+            }
             Report::Gone(_) => return Err(ended_early(cell, job)),
             _ => return Err(nonsense()),
         }
@@ -279,10 +328,23 @@ fn nonsense() -> Refusal {
     internal("understanding the launcher")(io::ErrorKind::InvalidData.into())
 }
 
+/// Whether a step fails because of the job, whatever it runs in.
+fn is_of_job(step: Step) -> bool {
+    matches!(step, Step::Program | Step::Inputs | Step::Busy)
+}
+
+/// A zygote, or what was forked from it, was of no use. It was not let go.
+fn not_forked() -> Refusal {
+    Refusal::of_talking("forking an interpreter", io::ErrorKind::UnexpectedEof.into())
+}
+
+fn is_out_of_memory(cell: &Cell) -> bool {
+    cell.cgroup.as_ref().and_then(|cgroup| cgroup.stats().oom_kills).unwrap_or(0) > 0
+}
+
 /// A cell that ended before its program started: if it was for want of memory, that is the job's.
 fn ended_early(cell: &Cell, job: &Job) -> Refusal {
-    let oom_kills = cell.cgroup.as_ref().and_then(|cgroup| cgroup.stats().oom_kills);
-    if oom_kills.unwrap_or(0) == 0 {
+    if !is_out_of_memory(cell) {
         return internal("building the jail, which was killed")(io::ErrorKind::Other.into());
     }
     Refusal::Invalid {

@@ -23,6 +23,7 @@ pub(crate) fn layer(step: Step) -> Layer {
         | Step::Writable
         | Step::Inputs
         | Step::Program
+        | Step::Zygote
         | Step::AttestMounts => Layer::Root,
         Step::LandlockRuleset | Step::Landlock | Step::AttestLandlock => Layer::Landlock,
         Step::CgroupAttach | Step::AttestCgroup => Layer::CgroupMemory,
@@ -47,6 +48,7 @@ pub(crate) fn layer(step: Step) -> Layer {
 pub(crate) fn doing(step: Step) -> &'static str {
     match step {
         Step::Protocol => "talking to the launcher",
+        Step::Zygote => "forking an interpreter that had started",
         Step::Busy => "finding room for another run",
         Step::UserNamespace => "making a user namespace",
         Step::IdMap => "mapping the run's id",

@@ -94,6 +94,11 @@ impl Connections {
         (Some(Counted { number, all: Arc::clone(self), connection }), has_evicted)
     }
 
+    /// Longest that somebody may do nothing.
+    pub(crate) fn idle(&self) -> Duration {
+        self.bounds.idle
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.all().len()
     }
@@ -159,6 +164,11 @@ impl Connection {
         *self.state() = State::InUse;
     }
 
+    /// Whether it is being answered.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.waits_since().is_none()
+    }
+
     fn sends(&self) {
         *self.state() = State::Sending(Instant::now());
     }
@@ -198,8 +208,13 @@ impl<K: Unpin> HttpBody for Watched<K> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.connection.sends();
-        Pin::new(&mut self.body).poll_frame(context)
+        let piece = Pin::new(&mut self.body).poll_frame(context);
+        match piece {
+            // It is for us to go on.
+            Poll::Pending => self.connection.is_used(),
+            Poll::Ready(_) => self.connection.sends(),
+        }
+        piece
     }
 
     fn is_end_stream(&self) -> bool {

@@ -13,8 +13,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{RequestExt, Router};
 use hotcell_access::Scope;
+use hotcell_api::batch::Name;
 use hotcell_api::{self as api, Answer, Called, With};
-use hotcell_engine::{Attached, Engine, new_id};
+use hotcell_engine::{Attached, Engine, Order, Pace, new_id};
+use hotcell_record::now;
 use hotcell_types::{CallId, Caller};
 use serde::Serialize;
 use serde_json::json;
@@ -27,15 +29,19 @@ use crate::hosts::{Hosts, one};
 use crate::input::{self, LARGE_BODIES, Parts};
 use crate::keys::{Identity, Keys, Refused};
 use crate::lanes::{Lanes, Place};
+use crate::lines;
 use crate::log::Log;
-use crate::metrics::{Metrics, Now};
+use crate::mcp::{self, Mcp};
+use crate::metrics::{Metrics, Now, Spans};
 use crate::openapi::{Accepted, Fields, methods_of, openapi};
 use crate::probe::{Health, Probe};
 use crate::problem::{Trouble, of_call};
 use crate::rate::{Guesses, Requests};
-use crate::route::{METRICS, OPEN, Reply, Route, routes};
-use crate::under_way::{Attention, Job, Observer, UnderWay};
+use crate::route::{MCP, METRICS, OPEN, Reply, Route, routes};
+use crate::traces::{self, Context, Traces};
+use crate::under_way::{Attention, Job, Observer, UnderWay, Work};
 
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest that a client may choose itself.
 const MOST_ID: usize = 64;
@@ -57,7 +63,7 @@ pub(crate) struct Door {
     observer: Observer,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
-    lanes: Lanes,
+    lanes: Arc<Lanes>,
     requests: Requests,
     guesses: Guesses,
     probe: Probe,
@@ -65,23 +71,24 @@ pub(crate) struct Door {
     openapi: Bytes,
     checks: Semaphore,
     slowed: Semaphore,
-    large: Semaphore,
+    pub(crate) large: Semaphore,
+    pub(crate) mcp: Mcp,
 }
 
 /// Which route answered, for the log.
 #[derive(Debug, Clone, Copy)]
-struct Answered(&'static str);
+pub(crate) struct Answered(pub(crate) &'static str);
 
 /// Whose key it was, and what went wrong, for the log.
 #[derive(Debug, Clone)]
-struct Told {
-    key: Option<String>,
-    trouble: Option<Arc<Trouble>>,
+pub(crate) struct Told {
+    pub(crate) key: Option<String>,
+    pub(crate) trouble: Option<Arc<Trouble>>,
 }
 
 /// The name of a request.
 #[derive(Debug, Clone)]
-struct RequestId(String);
+pub(crate) struct RequestId(pub(crate) String);
 
 impl Door {
     pub(crate) fn new(
@@ -91,17 +98,25 @@ impl Door {
         connections: Arc<Connections>,
         log: Log,
     ) -> Door {
+        let (lanes, under_way) = (Arc::<Lanes>::default(), Arc::<UnderWay>::default());
+        let mcp = Mcp::new(
+            Arc::clone(&engine),
+            Arc::clone(&lanes),
+            Arc::clone(&under_way),
+            observer.metrics(),
+            log.clone(),
+        );
         Door {
             keys: Arc::clone(&engine) as Arc<dyn Keys>,
             engine,
             hosts,
             connections,
-            under_way: Arc::default(),
+            under_way,
             is_stopping: AtomicBool::new(false),
             metrics: observer.metrics(),
             observer,
             log,
-            lanes: Lanes::default(),
+            lanes,
             requests: Requests::default(),
             guesses: Guesses::default(),
             probe: Probe::default(),
@@ -110,7 +125,12 @@ impl Door {
             checks: Semaphore::new(CHECKS),
             slowed: Semaphore::new(SLOWED),
             large: Semaphore::new(LARGE_BODIES),
+            mcp,
         }
+    }
+
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.observer.traces()
     }
 
     pub(crate) fn has_keys(&self) -> bool {
@@ -137,6 +157,9 @@ pub(crate) fn router(door: Arc<Door>) -> Router {
         router = router.route(path, get(probe).fallback(allow()));
     }
     router = router.route(METRICS.0, get(metrics).fallback(allow()));
+    let talk = on(MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::DELETE), mcp::handle);
+    let allow = other_method("GET, POST, DELETE".into());
+    router = router.route(MCP.0, talk.fallback(allow));
     router = router.fallback(|Extension(id): Extension<RequestId>| async move {
         let why = "no route leads there; /openapi.json lists them";
         let status = StatusCode::NOT_FOUND;
@@ -175,10 +198,14 @@ async fn front(
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
-    let begun = Instant::now();
+    let (begun, begun_at) = (Instant::now(), now());
     let id = RequestId::of(request.headers());
     let method = request.method().clone();
     request.extensions_mut().insert(id.clone());
+    let trace = door.traces().map(|traces| (traces, Context::of(request.headers())));
+    if let Some((_, context)) = trace {
+        request.extensions_mut().insert(context);
+    }
     let mut response = match door.hosts.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(trouble) => told(trouble, &id, None),
@@ -190,7 +217,24 @@ async fn front(
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     door.noted(&id, &method, &response, begun.elapsed(), connection.peer.ip());
+    if let Some((traces, context)) = trace {
+        let (route, status) = (route_of(&response), response.status().as_u16());
+        let method = plain(&method);
+        let request = traces::Answered { id: &id.0, method, route, status, begun: begun_at };
+        traces.answered(context, request);
+    }
     response
+}
+
+/// Which route answered.
+fn route_of(response: &Response<Body>) -> &'static str {
+    response.extensions().get::<Answered>().map_or("none", |one| one.0)
+}
+
+/// A method as a word of ours.
+fn plain(method: &Method) -> &'static str {
+    const KNOWN: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
 impl RequestId {
@@ -204,7 +248,7 @@ impl RequestId {
     }
 }
 
-fn told(trouble: Trouble, id: &RequestId, key: Option<String>) -> Response<Body> {
+pub(crate) fn told(trouble: Trouble, id: &RequestId, key: Option<String>) -> Response<Body> {
     let mut response = trouble.response(&id.0);
     let trouble = Some(Arc::new(trouble));
     response.extensions_mut().insert(Told { key, trouble });
@@ -228,7 +272,11 @@ async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Bo
     };
     let (lanes, log_dropped) = (door.lanes.counts().collect(), door.log.dropped());
     let connections = door.connections.count();
-    let now = Now { load: door.engine.going_on(), lanes, connections, log_dropped };
+    let spans = door.traces().map(|traces| {
+        let (sent, no_room, not_taken) = traces.counts();
+        Spans { sent, no_room, not_taken }
+    });
+    let now = Now { load: door.engine.going_on(), lanes, connections, log_dropped, spans };
     let mut response = Response::new(Body::from(door.metrics.text(&now)));
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, media);
@@ -238,7 +286,7 @@ async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Bo
 }
 
 /// What `front` and the accepting loop have put there.
-fn named(request: &Request) -> (RequestId, Option<Arc<Connection>>) {
+pub(crate) fn named(request: &Request) -> (RequestId, Option<Arc<Connection>>) {
     let id = request.extensions().get::<RequestId>().cloned();
     let id = id.unwrap_or_else(|| RequestId(new_id().to_string()));
     (id, request.extensions().get::<Arc<Connection>>().cloned())
@@ -253,7 +301,7 @@ impl Door {
         took: Duration,
         peer: IpAddr,
     ) {
-        let route = response.extensions().get::<Answered>().map_or("none", |one| one.0);
+        let route = route_of(response);
         let status = response.status();
         let code = status.as_str();
         let labels = [("route", route), ("status", code)];
@@ -328,22 +376,70 @@ impl Door {
     ) -> Result<Response<Body>, Trouble> {
         let identity = self.identify(request.headers(), connection.clone(), route.scope).await?;
         let identity = who.insert(identity);
+        if let Reply::Lines = route.answer {
+            return self.lines(route, request, identity, connection).await;
+        }
+        let trace = request.extensions().get::<Context>().copied();
         let request = Asked::read(self, route, request).await?;
         let place = self.lanes.enter(route.lane, &identity.key, identity.concurrent).await?;
         if let Some(connection) = &connection {
             connection.is_used();
         }
-        let turn =
-            Turn { door: Arc::clone(self), caller: identity.caller.clone(), place, connection };
+        let (door, caller) = (Arc::clone(self), identity.caller.clone());
+        let turn = Turn { door, caller, place, connection, trace };
         match route.answer {
             Reply::Document(_) | Reply::Call => turn.document(route, request).await,
             Reply::Content => turn.content(request).await,
             Reply::Events => turn.events(route, request).await,
+            // It is answered while it is read.
+            Reply::Lines => Err(self.panicked()),
         }
     }
 
+    /// A batch. Its body is read when it has its place.
+    async fn lines(
+        self: &Arc<Door>,
+        route: &'static Route,
+        request: Request,
+        identity: &Identity,
+        connection: Option<Arc<Connection>>,
+    ) -> Result<Response<Body>, Trouble> {
+        let query = request.uri().query().unwrap_or_default();
+        let query = input::query(route, &self.fields, query)?;
+        input::check_type(request.headers(), &lines::MEDIA)?;
+        let name = one(request.headers(), IDEMPOTENCY_KEY)?.map(Name::new);
+        let order = if query.is_in_order { Order::Given } else { Order::Finished };
+        // Nor does a batch have more at one time than the key.
+        let most = identity.concurrent.map_or(usize::MAX, |most| most.get() as usize);
+        let jobs = query.jobs.unwrap_or(Pace::of_machine().jobs).min(most);
+        let manner = lines::Manner { jobs, order, name };
+        let place = self.lanes.enter(route.lane, &identity.key, identity.concurrent).await?;
+        if let Some(connection) = &connection {
+            connection.is_used();
+        }
+        let (caller, batch) = (identity.caller.clone(), Arc::<lines::Batch>::default());
+        let work = Work::Batch(caller.clone(), Arc::clone(&batch.brake));
+        let job = self.under_way.begin(route.lane, work);
+        let ended = Ended(Arc::clone(self), Arc::clone(&job));
+        let attention = self.attention(&job);
+        let source =
+            lines::receive(request.into_body(), Arc::clone(&batch), self.connections.idle());
+        let (line, taken) = lines::Line::new();
+        let (engine, metrics) = (Arc::clone(&self.engine), Arc::clone(&self.metrics));
+        tokio::task::spawn_blocking(move || {
+            let (_ended, _place) = (ended, place);
+            line.carry_out(source, manner, &batch, (&engine, &caller, &metrics));
+        });
+        let mut response = lines::response(taken);
+        if let Some(connection) = connection {
+            let body = std::mem::take(response.body_mut());
+            *response.body_mut() = watched(body, connection, Box::new(attention));
+        }
+        Ok(response)
+    }
+
     /// Who it is, and whether they may: a key in one header, and nowhere else.
-    async fn identify(
+    pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
         connection: Option<Arc<Connection>>,
@@ -450,13 +546,19 @@ impl Asked {
         let key = match route.body {
             crate::route::Body::None => None,
             _ if !route.answer.is_call() => None,
-            _ => one(request.headers(), "idempotency-key")?.map(str::to_owned),
+            _ => one(request.headers(), IDEMPOTENCY_KEY)?.map(str::to_owned),
         };
         if let Reply::Events = route.answer {
             query.fields.entry("follow").or_insert(true.into());
             if let Some(at) = events::last_event(request.headers())? {
-                query.fields.insert("stdout".into(), at.stdout.into());
-                query.fields.insert("stderr".into(), at.stderr.into());
+                for (name, at) in [("stdout", at.stdout), ("stderr", at.stderr)] {
+                    // A client that comes back sends both; what the query says is still looked at.
+                    let said = query.fields.insert(name.into(), at.into());
+                    if said.is_some_and(|said| said.as_u64().is_none()) {
+                        let why = format!("`{name}` is no number of bytes");
+                        return Err(Trouble::bad_request("the query cannot be read", &why));
+                    }
+                }
             }
         }
         let (head, body) = request.into_parts();
@@ -472,6 +574,7 @@ struct Turn {
     caller: Caller,
     place: Place,
     connection: Option<Arc<Connection>>,
+    trace: Option<Context>,
 }
 
 /// What is ready to be sent.
@@ -486,18 +589,23 @@ impl Turn {
         route: &'static Route,
         asked: Asked,
     ) -> Result<Response<Body>, Trouble> {
-        let Turn { door, caller, place, connection } = self;
+        let Turn { door, caller, place, connection, trace } = self;
         let call = new_id();
         // Only calls can be named before they have ended.
-        let named = matches!(route.ask, "run" | "call").then(|| (caller.clone(), call));
-        let job = door.under_way.begin(route.lane, named);
+        let work = match route.ask {
+            "run" | "call" => Work::Call(caller.clone(), call),
+            _ => Work::Nothing,
+        };
+        let job = door.under_way.begin(route.lane, work);
         let ended = Ended(Arc::clone(&door), Arc::clone(&job));
         let begun = asked.is_left.then(|| door.observer.when_begun(call));
         let attention = (!asked.is_left).then(|| door.attention(&job));
         let (engine, metrics) = (Arc::clone(&door.engine), Arc::clone(&door.metrics));
         let parts = asked.parts;
+        let trace = door.traces().cloned().zip(trace);
         let work = tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
+            let _traced = trace.map(|(traces, context)| traces.enter(context));
             carry_out(route, parts, &engine, &caller, call, &job, &metrics)
         });
         let made = match begun {
@@ -531,8 +639,8 @@ impl Turn {
     }
 
     async fn content(self, asked: Asked) -> Result<Response<Body>, Trouble> {
-        let Turn { door, caller, place, connection } = self;
-        let job = door.under_way.begin(crate::route::Lane::Contents, None);
+        let Turn { door, caller, place, connection, .. } = self;
+        let job = door.under_way.begin(crate::route::Lane::Contents, Work::Nothing);
         let ended = Ended(Arc::clone(&door), Arc::clone(&job));
         let named = asked.parts.path.into_iter().next().map(|(_, value)| value).unwrap_or_default();
         let (engine, whose, own) = (Arc::clone(&door.engine), caller.clone(), Arc::clone(&job));
@@ -550,9 +658,9 @@ impl Turn {
     }
 
     async fn events(self, route: &'static Route, asked: Asked) -> Result<Response<Body>, Trouble> {
-        let Turn { door, caller, place, connection } = self;
+        let Turn { door, caller, place, connection, .. } = self;
         let ask = asked.parts.ask(route)?;
-        let job = door.under_way.begin(route.lane, None);
+        let job = door.under_way.begin(route.lane, Work::Nothing);
         let ended = Ended(Arc::clone(&door), Arc::clone(&job));
         let attention = door.attention(&job);
         let (line, begun, taken) = events::Line::new();

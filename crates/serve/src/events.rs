@@ -50,6 +50,8 @@ pub(crate) struct State {
 }
 
 impl Event {
+    pub(crate) const NAMES: [&str; 5] = ["state", "output", "usage", "end", "error"];
+
     fn name(&self) -> &'static str {
         match self {
             Event::State(_) => "state",

@@ -7,13 +7,15 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, StatusCode};
-use hotcell_api::Ask;
+use hotcell_api::{Ask, without_types};
+use hotcell_request::Fault;
 use hotcell_request::json::{self, Bounds};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::hosts::one;
+use crate::lines::JOBS_MOST;
 use crate::openapi::{Fields, Kind};
 use crate::problem::Trouble;
 use crate::route::{self, Reply, Route};
@@ -33,6 +35,9 @@ pub(crate) struct Query {
     pub(crate) fields: Map<String, Value>,
     /// `wait=false`.
     pub(crate) is_left: bool,
+    /// Of a batch.
+    pub(crate) jobs: Option<usize>,
+    pub(crate) is_in_order: bool,
 }
 
 pub(crate) fn query(route: &Route, fields: &Fields, text: &str) -> Result<Query, Trouble> {
@@ -48,6 +53,17 @@ pub(crate) fn query(route: &Route, fields: &Fields, text: &str) -> Result<Query,
         }
         if name == "wait" && may_be_left(route) {
             query.is_left = !flag(&value).ok_or_else(|| wrong("it is neither true nor false"))?;
+            continue;
+        }
+        if matches!(route.answer, Reply::Lines) && name == "jobs" {
+            let number = value.parse().ok().filter(|number| (1..=JOBS_MOST).contains(number));
+            let why = format!("it is not a number from 1 to {JOBS_MOST}");
+            query.jobs = Some(number.ok_or_else(|| wrong(&why))?);
+            continue;
+        }
+        if matches!(route.answer, Reply::Lines) && name == "in_order" {
+            query.is_in_order =
+                flag(&value).ok_or_else(|| wrong("it is neither true nor false"))?;
             continue;
         }
         if !route.query.contains(&&*name) {
@@ -108,7 +124,7 @@ pub(crate) async fn body(
     if declared.is_some_and(|length| length > MOST_BODY as u64) {
         return Err(too_large());
     }
-    check_type(headers)?;
+    check_type(headers, &["application/json"])?;
     let is_small = declared.is_some_and(|length| length <= SMALL_BODY as u64);
     let read = async {
         // Held until it is read; after that it counts as what it is used for.
@@ -142,17 +158,18 @@ async fn collect(mut body: Body) -> Result<Bytes, Trouble> {
     Ok(all.into())
 }
 
-fn too_large() -> Trouble {
+pub(crate) fn too_large() -> Trouble {
     let why = format!("{} MiB are the most", MOST_BODY >> 20);
     let status = StatusCode::PAYLOAD_TOO_LARGE;
     Trouble::new(status, "too-large", "the body is too large", why, "send less").last()
 }
 
-/// JSON, as it is.
-fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
+/// What is expected, as it is.
+pub(crate) fn check_type(headers: &HeaderMap, expected: &[&str]) -> Result<(), Trouble> {
     let wrong = |why: String| {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        let (what, fix) = ("the body is not JSON", "send it as `Content-Type: application/json`");
+        let fix = format!("send it as `Content-Type: {}`", expected.join("` or `"));
+        let what = "the body is not what is read here";
         Trouble::new(status, "wrong-type", what, why, fix).last()
     };
     if let Some(encoding) = one(headers, CONTENT_ENCODING.as_str())?
@@ -164,12 +181,13 @@ fn check_type(headers: &HeaderMap) -> Result<(), Trouble> {
         return Err(wrong("there is no Content-Type".into()));
     };
     let mut parts = media.split(';').map(str::trim);
-    let is_json = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    let is_expected = |name: &str| expected.iter().any(|one| name.eq_ignore_ascii_case(one));
+    let is_expected = parts.next().is_some_and(is_expected);
     let is_utf8 = |part: &str| {
         let part = part.to_ascii_lowercase();
         matches!(part.as_str(), "charset=utf-8" | "charset=\"utf-8\"" | "")
     };
-    if is_json && parts.all(is_utf8) {
+    if is_expected && parts.all(is_utf8) {
         return Ok(());
     }
     Err(wrong(format!("its type is `{}`", shown(media))))
@@ -198,7 +216,7 @@ impl Parts {
         }
         let mut all = match route.body {
             route::Body::Under(field) => Map::from_iter([(field.into(), Value::Object(given))]),
-            route::Body::Rest | route::Body::None => given,
+            route::Body::Rest | route::Body::None | route::Body::Lines => given,
         };
         for (name, value) in query {
             insert(&mut all, &name, value)?;
@@ -215,7 +233,7 @@ impl Parts {
         }
         insert(&mut all, "ask", route.ask.into())?;
         serde_json::from_value(Value::Object(all)).map_err(|error| {
-            Trouble::bad_request("the request is not what is asked for here", words(&error))
+            Trouble::bad_request("the request is not what is asked for here", without_types(&error))
         })
     }
 }
@@ -225,20 +243,16 @@ fn members(body: &[u8]) -> Result<Map<String, Value>, Trouble> {
     if body.is_empty() {
         return Ok(Map::new());
     }
-    let value = json::parse(body, &Bounds::CALL).map_err(|fault| {
-        let trouble = Trouble::new(
-            StatusCode::BAD_REQUEST,
-            "bad-json",
-            fault.what(),
-            fault.why(),
-            fault.fix(),
-        );
-        trouble.at(fault.at())
-    })?;
+    let value = json::parse(body, &Bounds::CALL).map_err(|fault| bad_json(&fault))?;
     match value {
         Value::Object(members) => Ok(members),
         _ => Err(Trouble::bad_request("the body is not an object", "it is another kind of JSON")),
     }
+}
+
+pub(crate) fn bad_json(fault: &Fault) -> Trouble {
+    let (what, why, fix) = (fault.what(), fault.why(), fault.fix());
+    Trouble::new(StatusCode::BAD_REQUEST, "bad-json", what, why, fix).at(fault.at())
 }
 
 /// What has a place of its own is not given in another one.
@@ -251,14 +265,6 @@ fn insert(into: &mut Map<String, Value>, name: &str, value: Value) -> Result<(),
     }
     into.insert(name.into(), value);
     Ok(())
-}
-
-/// Without the names of types.
-fn words(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let Some((before, after)) = text.split_once("struct ") else { return text };
-    let rest = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    format!("{before}an object{rest}")
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ fn places(lane: Lane) -> usize {
     match lane {
         Lane::Reads => 32,
         Lane::Calls => 128,
+        // Each has threads of its own for as many jobs as it has at one time.
+        Lane::Batches => 8,
         Lane::Waits => 256,
         Lane::Contents => 16,
     }

@@ -13,14 +13,18 @@ mod hosts;
 mod input;
 mod keys;
 mod lanes;
+mod lines;
 mod lock;
 mod log;
+mod mcp;
 mod metrics;
 mod openapi;
 mod probe;
 mod problem;
 mod rate;
 mod route;
+mod stream;
+mod traces;
 mod under_way;
 
 use std::io;
@@ -45,11 +49,13 @@ use crate::connections::{Bounds, Connections, Counted};
 use crate::door::{Door, router};
 use crate::hosts::Hosts;
 use crate::log::Log;
+use crate::stream::Stream;
 
 pub use crate::keys::{Identity, Keys, Refused};
 pub use crate::lock::{HomeLock, LockError};
 pub use crate::log::LogForm;
 pub use crate::openapi::openapi;
+pub use crate::traces::{BadEndpoint, Endpoint, Traces};
 pub use crate::under_way::Observer;
 
 /// Longest that the head of a request may take to arrive.
@@ -63,6 +69,8 @@ const DEAD_AFTER: u32 = 30_000;
 const SWEEP: Duration = Duration::from_millis(500);
 /// How long the server rests when there is no descriptor for a connection.
 const NO_ROOM: Duration = Duration::from_millis(50);
+/// How long answers that are there may take to be read when the server is to end.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Threads for keys, contents and readiness, beside those of the lanes.
 const FURTHER_THREADS: usize = 64;
 
@@ -198,8 +206,12 @@ impl Server {
             .say("stopping", json!({ "signal": name, "requests": self.door.under_way.count() }));
         self.door.is_stopping.store(true, Ordering::SeqCst);
         // Those who wait for nobody in particular need not hold up the end.
+        self.door.mcp.stop_listening();
         phase.send_replace(Phase::Drains);
         let is_clean = self.end(&mut signals).await;
+        if let Some(traces) = self.door.traces() {
+            traces.finish();
+        }
         self.door.log.say("stopped", json!({ "clean": is_clean }));
         self.door.log.finish();
     }
@@ -231,7 +243,11 @@ impl Server {
         let door = &self.door;
         let all_gone = async {
             door.under_way.gone().await;
-            door.connections.gone().await;
+            // Who still has an answer to take is given time for it; who waits for news is not.
+            if tokio::time::timeout(LAST_ANSWERS, door.connections.gone()).await.is_err() {
+                door.mcp.stop();
+                door.connections.gone().await;
+            }
         };
         tokio::pin!(all_gone);
         let waits = async {
@@ -250,6 +266,7 @@ impl Server {
             () = waits => {}
             _ = signals.next() => {}
         }
+        door.mcp.stop();
         door.log.say("cancelling", json!({ "requests": door.under_way.count() }));
         let force = async {
             let mut again = tokio::time::interval(SWEEP);
@@ -287,14 +304,18 @@ async fn converse(
         .max_headers(MOST_HEADERS)
         .max_buf_size(MOST_HEAD)
         .half_close(false);
-    let talk = http.serve_connection(TokioIo::new(stream), service);
+    let stream = Stream::new(stream);
+    let talk = http.serve_connection(TokioIo::new(stream.clone()), service);
     tokio::pin!(talk);
     let mut is_draining = false;
+    let mut look = tokio::time::interval(SWEEP);
     loop {
         tokio::select! {
             // What was wrong with it is of no interest to anybody but the client.
             _ = talk.as_mut() => return,
             () = connection.closed() => return,
+            // What it asked for ends with it.
+            _ = look.tick() => if connection.is_in_use() && stream.is_left() { return },
             _ = phases.changed(), if !is_draining => {
                 is_draining = true;
                 talk.as_mut().graceful_shutdown();

@@ -39,10 +39,19 @@ pub(crate) struct Now {
     pub(crate) lanes: Vec<(Lane, usize, usize)>,
     pub(crate) connections: usize,
     pub(crate) log_dropped: u64,
+    pub(crate) spans: Option<Spans>,
+}
+
+/// What became of spans, where there is a collector for them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spans {
+    pub(crate) sent: u64,
+    pub(crate) no_room: u64,
+    pub(crate) not_taken: u64,
 }
 
 /// Families: name, sort and what it is.
-const FAMILIES: [(&str, &str, &str); 13] = [
+const FAMILIES: [(&str, &str, &str); 15] = [
     ("hotcell_requests_total", "counter", "Requests, by route and status of HTTP"),
     ("hotcell_request_seconds", "histogram", "How long requests took, by route"),
     ("hotcell_calls_total", "counter", "Calls, by how they ended"),
@@ -55,6 +64,8 @@ const FAMILIES: [(&str, &str, &str); 13] = [
     ("hotcell_connections_refused_total", "counter", "Connections that were closed, by why"),
     ("hotcell_key_guesses_total", "counter", "Requests with a key that is worth nothing"),
     ("hotcell_log_lines_lost_total", "counter", "Lines of the log that nobody read"),
+    ("hotcell_spans_sent_total", "counter", "Spans that a collector has taken"),
+    ("hotcell_spans_lost_total", "counter", "Spans that no collector has, by why"),
     ("hotcell_panics_total", "counter", "Requests that ended in a panic"),
 ];
 
@@ -142,6 +153,9 @@ impl Metrics {
             if name == "hotcell_log_lines_lost_total" {
                 text.push_str(&format!("{name} {}\n", now.log_dropped));
             }
+            if let Some(spans) = &now.spans {
+                spans.write(&mut text, name);
+            }
         }
         now.write(&mut text);
         text
@@ -160,6 +174,19 @@ impl Times {
         text.push_str(&format!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}\n"));
         text.push_str(&format!("{name}_sum{} {sum}\n", braces(labels)));
         text.push_str(&format!("{name}_count{} {count}\n", braces(labels)));
+    }
+}
+
+impl Spans {
+    fn write(&self, text: &mut String, name: &str) {
+        let Spans { sent, no_room, not_taken } = self;
+        match name {
+            "hotcell_spans_sent_total" => text.push_str(&format!("{name} {sent}\n")),
+            "hotcell_spans_lost_total" => text.push_str(&format!(
+                "{name}{{why=\"no_room\"}} {no_room}\n{name}{{why=\"not_taken\"}} {not_taken}\n"
+            )),
+            _ => {}
+        }
     }
 }
 
@@ -194,7 +221,7 @@ impl Now {
     }
 }
 
-fn word(stage: Stage) -> &'static str {
+pub(crate) fn word(stage: Stage) -> &'static str {
     match stage {
         Stage::Called => "called",
         Stage::Judged => "judged",
@@ -238,6 +265,7 @@ mod tests {
             lanes: vec![(Lane::Calls, 1, 2)],
             connections: 3,
             log_dropped: 4,
+            spans: Some(Spans { sent: 5, no_room: 6, not_taken: 7 }),
         };
         let text = metrics.text(&now);
         for line in [
@@ -249,6 +277,9 @@ mod tests {
             "hotcell_lane_waiting{lane=\"calls\"} 2",
             "hotcell_connections 3",
             "hotcell_log_lines_lost_total 4",
+            "hotcell_spans_sent_total 5",
+            "hotcell_spans_lost_total{why=\"no_room\"} 6",
+            "hotcell_spans_lost_total{why=\"not_taken\"} 7",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::Method;
+use hotcell_api::batch::{Done, Job};
 use hotcell_api::{Ask, Called};
 use hotcell_request::{Key, Request};
 use schemars::generate::SchemaSettings;
@@ -11,6 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::events::Event;
+use crate::lines::{JOBS_MOST, MEDIA};
 use crate::probe::{Health, Ready};
 use crate::problem::{self, Document};
 use crate::route::{Body, METRICS, OPEN, Reply, Route, routes};
@@ -28,6 +30,8 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct Fields {
     by_ask: BTreeMap<String, Value>,
+    /// A line of a batch.
+    job: Value,
     definitions: Map<String, Value>,
 }
 
@@ -58,7 +62,8 @@ impl Fields {
                 by_ask.insert(ask.to_owned(), one.clone());
             }
         }
-        Fields { by_ask, definitions: generator.take_definitions(true) }
+        let job = generator.subschema_for::<Job>().to_value();
+        Fields { by_ask, job, definitions: generator.take_definitions(true) }
     }
 
     fn properties(&self, ask: &str) -> Option<&Map<String, Value>> {
@@ -235,6 +240,22 @@ fn parameters(fields: &Fields, route: &Route) -> Vec<Value> {
                 "description": "The same key is the same call, however often it is sent",
             }));
         }
+        Reply::Lines => {
+            all.push(json!({
+                "name": "jobs", "in": "query",
+                "schema": { "type": "integer", "minimum": 1, "maximum": JOBS_MOST },
+                "description": "Jobs at one time; without it, the number of processors",
+            }));
+            all.push(json!({
+                "name": "in_order", "in": "query", "schema": { "type": "boolean", "default": false },
+                "description": "`true`: results in the order of the jobs, not as they finish",
+            }));
+            all.push(json!({
+                "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1 },
+                "description": "The same job of a batch with the same key is the same call, however \
+                    often it is sent",
+            }));
+        }
         Reply::Events => all.push(json!({
             "name": "Last-Event-ID", "in": "header",
             "schema": { "type": "string", "pattern": "^[0-9]{1,19}-[0-9]{1,19}$" },
@@ -270,6 +291,13 @@ fn body(fields: &Fields, route: &Route) -> Option<Value> {
         Body::None => return None,
         Body::Rest => rest(fields, route),
         Body::Under(_) => (request_without_tool(), false),
+        Body::Lines => {
+            let schema = json!({ "schema": fields.job });
+            let content = MEDIA.map(|media| (media.to_owned(), schema.clone()));
+            let content = Value::Object(content.into_iter().collect());
+            let what = "A job on each line. Jobs begin while the body is still arriving";
+            return Some(json!({ "description": what, "required": true, "content": content }));
+        }
     };
     let content = json!({ "application/json": { "schema": schema } });
     Some(json!({ "required": is_required, "content": content }))
@@ -377,10 +405,35 @@ fn responses(generator: &mut SchemaGenerator, route: &Route) -> Value {
                 json!({ "description": "It is the one that If-None-Match names" }),
             );
         }
+        Reply::Lines => {
+            let schema = generator.subschema_for::<Done>().to_value();
+            all.insert(
+                "200".into(),
+                json!({
+                    "description": "A result on each line, as it is known. What does not end as \
+                        chunks do was broken off",
+                    "content": { MEDIA[0]: { "schema": schema } },
+                }),
+            );
+        }
         Reply::Events => {
-            let schema = generator.subschema_for::<Event>().to_value();
+            // One event, as newer versions of OpenAPI describe it: what is in its data is a document.
+            let data = generator.subschema_for::<Event>().to_value();
+            let schema = json!({
+                "type": "object",
+                "properties": {
+                    "id": { "type": "string", "description": "For `Last-Event-ID`" },
+                    "event": { "type": "string", "enum": Event::NAMES },
+                    "data": {
+                        "type": "string",
+                        "contentMediaType": "application/json",
+                        "contentSchema": data,
+                    },
+                },
+                "required": ["id", "event", "data"],
+            });
             all.insert("200".into(), json!({
-                "description": "Server-sent events: `output`, `usage`, and at the end `end` or `error`",
+                "description": "Server-sent events: `state`, `output`, `usage`, and at the end `end` or `error`",
                 "content": { "text/event-stream": { "schema": schema } },
             }));
         }
@@ -418,7 +471,8 @@ mod tests {
             let elsewhere: Vec<_> =
                 route.places().map(|(_, f)| f).chain(route.query.iter().copied()).collect();
             for field in has.keys().filter(|field| *field != "ask") {
-                let is_reached = elsewhere.contains(&field.as_str()) || route.body == Body::Rest;
+                let is_reached = elsewhere.contains(&field.as_str())
+                    || matches!(route.body, Body::Rest | Body::Lines);
                 let is_left_out = matches!(
                     (route.ask, field.as_str()),
                     ("content", "from" | "length") | ("runs", "call" | "kind")

@@ -4,6 +4,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use hotcell_api::{Called, Problem, ProblemKind};
+use hotcell_mcp::Found;
 use hotcell_types::Status;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -250,6 +251,31 @@ fn not_done(called: Box<Called>, otherwise: ProblemKind) -> Trouble {
         _ => Trouble::from(problem),
     };
     Trouble { called: Some(called), ..trouble }
+}
+
+/// An answer that goes out in another way than as a document of this server: without what only the log is to
+/// have, of which `log` is told.
+pub(crate) fn harmless(
+    answered: Result<Found, Problem>,
+    log: impl Fn(&Problem),
+) -> Result<Found, Problem> {
+    match answered {
+        Ok(Found::Called(called)) if called.status == Status::Error => match of_call(called) {
+            Err(trouble) => {
+                log(trouble.problem());
+                trouble
+                    .told_called()
+                    .map(|called| Found::Called(Box::new(called)))
+                    .ok_or_else(|| trouble.told())
+            }
+            Ok((_, called)) => Ok(Found::Called(called)),
+        },
+        Err(problem) if problem.kind == ProblemKind::Error => {
+            log(&problem);
+            Err(Trouble::from(problem).told())
+        }
+        answered => answered,
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub(crate) enum Body {
     Rest,
     /// One field of the question, which is an object; so is what the path has.
     Under(&'static str),
+    /// A question on each line, with an id of its own.
+    Lines,
 }
 
 /// What comes back.
@@ -50,6 +52,8 @@ pub(crate) enum Reply {
     Content,
     /// What a call prints, as it appears.
     Events,
+    /// What became of each line, as it is known.
+    Lines,
 }
 
 /// Where it waits for its turn. Each has room of its own, so that none of them holds up another.
@@ -59,6 +63,8 @@ pub(crate) enum Lane {
     Reads,
     /// Carried out, which takes as long as it takes.
     Calls,
+    /// Many that are carried out, several at one time.
+    Batches,
     /// Waits for somebody, or follows something.
     Waits,
     /// Sends contents.
@@ -66,12 +72,14 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    pub(crate) const ALL: [Lane; 4] = [Lane::Reads, Lane::Calls, Lane::Waits, Lane::Contents];
+    pub(crate) const ALL: [Lane; 5] =
+        [Lane::Reads, Lane::Calls, Lane::Batches, Lane::Waits, Lane::Contents];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Lane::Reads => "reads",
             Lane::Calls => "calls",
+            Lane::Batches => "batches",
             Lane::Waits => "waits",
             Lane::Contents => "contents",
         }
@@ -88,6 +96,9 @@ pub(crate) const OPEN: [(&str, &str, &str); 3] = [
 /// Needs a key for it, and asks the engine nothing.
 pub(crate) const METRICS: (&str, &str, &str) =
     ("/metrics", "metrics", "Numbers, as Prometheus reads them");
+
+/// Needs a key for tools; what is asked there needs what it needs elsewhere. Answered by `mcp`.
+pub(crate) const MCP: (&str, &str, Scope) = ("/mcp", "mcp", Scope::Tools);
 
 fn document<T: JsonSchema>() -> Reply {
     Reply::Document(SchemaGenerator::subschema_for::<T>)
@@ -171,6 +182,16 @@ fn table() -> Vec<Route> {
         )
         .body(Body::Rest)
         .lane(Lane::Calls),
+        post(
+            "/v1/batches",
+            "runs_batch",
+            "run",
+            Scope::Run,
+            Reply::Lines,
+            "Run many jobs, one on each line, with results as they finish",
+        )
+        .body(Body::Lines)
+        .lane(Lane::Batches),
         get("/v1/runs", "runs", "runs", Scope::RunsRead, document::<api::Runs>(), "Calls so far")
             .query(&["tool", "status", "since_ns", "until_ns", "after", "limit"]),
         get(
@@ -435,15 +456,22 @@ fn table() -> Vec<Route> {
             "Whether the record is what was recorded",
         )
         .lane(Lane::Calls),
-        get("/v1/tokens", "tokens", "tokens", Scope::Tokens, document::<api::Tokens>(), "Tokens")
-            .query(&["after", "limit"]),
+        get(
+            "/v1/tokens",
+            "tokens",
+            "tokens",
+            Scope::Tokens,
+            document::<api::Tokens>(),
+            "One's own tokens",
+        )
+        .query(&["after", "limit"]),
         post(
             "/v1/tokens",
             "token_mint",
             "mint",
             Scope::Tokens,
             document::<api::Minted>(),
-            "Make a token for calls of one tool",
+            "Always refused: tokens are made at the command line",
         )
         .body(Body::Rest),
         post(

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hotcell_engine::{self as engine, Engine, Stage, Watch};
+use hotcell_engine::{self as engine, Brake, Engine, Stage, Watch};
 use hotcell_types::{CallId, Caller};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::metrics::Metrics;
 use crate::route::Lane;
+use crate::traces::Traces;
 
 /// How often a call is asked to end that cannot be found yet, or any more.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -31,15 +32,33 @@ pub(crate) struct Job {
     number: u64,
     lane: Lane,
     /// Set when nobody waits for it any more.
-    pub(crate) interrupt: AtomicBool,
-    /// The call that it makes, and for whom.
-    call: Option<(Caller, CallId)>,
+    pub(crate) interrupt: Arc<AtomicBool>,
+    work: Work,
+}
+
+/// What it has the engine do, and for whom.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Nothing that could be ended.
+    Nothing,
+    Call(Caller, CallId),
+    Batch(Caller, Arc<Brake>),
 }
 
 impl UnderWay {
-    pub(crate) fn begin(&self, lane: Lane, call: Option<(Caller, CallId)>) -> Arc<Job> {
+    pub(crate) fn begin(&self, lane: Lane, work: Work) -> Arc<Job> {
+        self.begin_with(lane, work, Arc::default())
+    }
+
+    /// The same for somebody who has a word for its end already.
+    pub(crate) fn begin_with(
+        &self,
+        lane: Lane,
+        work: Work,
+        interrupt: Arc<AtomicBool>,
+    ) -> Arc<Job> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let job = Arc::new(Job { number, lane, interrupt: AtomicBool::new(false), call });
+        let job = Arc::new(Job { number, lane, interrupt, work });
         self.all().insert(number, Arc::clone(&job));
         job
     }
@@ -91,9 +110,11 @@ impl UnderWay {
 impl Job {
     fn cancel(&self, engine: &Engine) {
         self.interrupt.store(true, Ordering::SeqCst);
-        if let Some((caller, call)) = &self.call {
+        match &self.work {
+            Work::Nothing => {}
             // That it is not there, or not yet, is found out by looking again.
-            drop(engine.ask(caller, engine::Ask::Cancel(*call)));
+            Work::Call(caller, call) => drop(engine.ask(caller, engine::Ask::Cancel(*call))),
+            Work::Batch(caller, brake) => engine.brake(caller, brake),
         }
     }
 }
@@ -137,16 +158,29 @@ pub struct Observer(Arc<Observed>);
 
 #[derive(Debug, Default)]
 struct Observed {
+    traces: Option<Traces>,
     metrics: Arc<Metrics>,
     begun: Mutex<HashMap<CallId, oneshot::Sender<()>>>,
 }
 
 impl Observer {
+    /// One that makes spans of what it is told, if there is somewhere to send them.
+    pub fn new(traces: Option<Traces>) -> Observer {
+        Observer(Arc::new(Observed { traces, ..Observed::default() }))
+    }
+
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.0.traces.as_ref()
+    }
+
     /// For [`hotcell_engine::Options::watch`].
     pub fn watch(&self) -> Watch {
         let observed = Arc::clone(&self.0);
         Watch::new(move |call, stage| {
             observed.metrics.passed(call, stage);
+            if let Some(traces) = &observed.traces {
+                traces.passed(call, stage);
+            }
             if stage == Stage::Intended
                 && let Some(tell) = lock(&observed.begun).remove(&call)
             {

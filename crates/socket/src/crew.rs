@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::bounds::LINGER;
 use crate::connection::Reading;
@@ -35,12 +36,15 @@ struct State {
 pub(crate) struct Crew {
     state: Mutex<State>,
     given: Condvar,
+    /// A thread has ended.
+    ended: Condvar,
     most: usize,
 }
 
 impl Crew {
     pub(crate) fn new(most: usize) -> Arc<Crew> {
-        Arc::new(Crew { state: Mutex::default(), given: Condvar::new(), most })
+        let (given, ended) = (Condvar::new(), Condvar::new());
+        Arc::new(Crew { state: Mutex::default(), given, ended, most })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,6 +103,7 @@ impl Crew {
             }
         }
         state.all -= 1;
+        self.ended.notify_all();
         None
     }
 
@@ -106,5 +111,12 @@ impl Crew {
     pub(crate) fn dismiss(&self) {
         self.state().is_over = true;
         self.given.notify_all();
+    }
+
+    /// Waits until they have, and with them what they had of the server: who goes on is not waited for
+    /// longer than that.
+    pub(crate) fn wait_gone(&self, most: Duration) {
+        let are_there = |state: &mut State| state.all > 0;
+        drop(self.ended.wait_timeout_while(self.state(), most, are_there));
     }
 }

@@ -162,10 +162,14 @@ impl Server {
     }
 }
 
+/// How long threads that have nothing to do any more may take to end.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+
 impl Drop for Server {
     fn drop(&mut self) {
         let now = Duration::ZERO;
         self.stop(Grace { finish: now, cancel: now });
+        self.hub.crew.wait_gone(GONE_WITHIN);
         if let Some(listener) = &self.listener {
             listener.release();
         }

@@ -1,6 +1,7 @@
 //! The tools that every hotcell has. Each says what it is in the tool standard, and is carried out in one
-//! of four ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
-//! ([`TreeTool`]), as a program in a sandbox ([`SandboxedTool`]), or not at all yet ([`Absent`]).
+//! of five ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
+//! ([`TreeTool`]), as a program in a sandbox ([`SandboxedTool`]), by the engine, which keeps environments
+//! ([`EnvironmentTool`]), or not at all yet ([`Absent`]).
 //!
 //! Nothing here starts a program, writes a file or decides whether a call may happen: a sandboxed tool
 //! turns arguments into a [`Plan`] and what became of it into an answer; the rest is for whoever runs it.
@@ -17,6 +18,7 @@
 
 mod absent;
 pub mod change;
+pub mod environment;
 mod number;
 mod path;
 pub mod policy;
@@ -30,6 +32,7 @@ use std::fmt;
 use hotcell_request::{Fault, Spec, Tool, TypedTool};
 
 pub use absent::Absent;
+pub use environment::EnvironmentTool;
 pub use sandboxed::{Attached, Plan, Program, Ran, SandboxedTool, Source, run};
 pub use tree::{Deadline, TreeTool};
 
@@ -41,6 +44,8 @@ pub enum BuiltIn {
     Tree(Box<dyn TreeTool>),
     /// By a program in a sandbox.
     Sandboxed(Box<dyn SandboxedTool>),
+    /// By the engine, which keeps environments.
+    Environment(EnvironmentTool),
     /// Not yet: a call of it is answered with why.
     Absent(Absent),
 }
@@ -52,6 +57,7 @@ impl BuiltIn {
             BuiltIn::Pure(tool) => tool.spec(),
             BuiltIn::Tree(tool) => *tool.spec(),
             BuiltIn::Sandboxed(tool) => *tool.spec(),
+            BuiltIn::Environment(tool) => *tool.spec(),
             BuiltIn::Absent(tool) => *tool.spec(),
         }
     }
@@ -62,6 +68,7 @@ impl BuiltIn {
             BuiltIn::Pure(tool) => tool.tool(),
             BuiltIn::Tree(tool) => tool.tool(),
             BuiltIn::Sandboxed(tool) => tool.tool(),
+            BuiltIn::Environment(tool) => tool.tool(),
             BuiltIn::Absent(tool) => tool.tool(),
         }
     }
@@ -73,6 +80,7 @@ impl fmt::Debug for BuiltIn {
             BuiltIn::Pure(_) => "Pure",
             BuiltIn::Tree(_) => "Tree",
             BuiltIn::Sandboxed(_) => "Sandboxed",
+            BuiltIn::Environment(_) => "Environment",
             BuiltIn::Absent(_) => "Absent",
         };
         f.debug_tuple(kind).field(&self.spec().name).finish()
@@ -81,10 +89,9 @@ impl fmt::Debug for BuiltIn {
 
 /// All of them, by name.
 pub fn built_in() -> Vec<BuiltIn> {
-    let mut all: Vec<BuiltIn> = [pure::tools(), tree::tools(), sandboxed::tools(), absent::tools()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let ways =
+        [pure::tools(), tree::tools(), sandboxed::tools(), environment::tools(), absent::tools()];
+    let mut all: Vec<BuiltIn> = ways.into_iter().flatten().collect();
     all.sort_by_cached_key(|tool| tool.spec().name);
     all
 }

@@ -50,6 +50,8 @@ pub struct Plan {
     pub files: BTreeMap<String, String>,
     /// Files for the working directory whose contents come along with the call.
     pub attached: Vec<Attached>,
+    /// The environment whose packages it can use, by name.
+    pub environment: Option<String>,
     /// Limits and seccomp profile in place of those of the tool.
     pub template: Option<Template>,
     /// Limits that the call asks for itself.
@@ -133,6 +135,7 @@ impl Plan {
             env: BTreeMap::new(),
             files: BTreeMap::new(),
             attached: Vec::new(),
+            environment: None,
             template: None,
             asked: SomeLimits::default(),
             working_copy: false,

@@ -103,8 +103,27 @@ pub struct Outcome {
     pub timings: Vec<Timing>,
     /// What was run, and why that one where there was a choice.
     pub interpreter: Option<String>,
+    /// What there was before the job came.
+    #[serde(default)]
+    pub start: Start,
     /// Why `status` is `error`.
     pub error: Option<String>,
+}
+
+/// What a run was started from. Whatever it is, the jail is the run's own, with every layer on and read
+/// back, and is used once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Nothing: the jail was made for it.
+    #[default]
+    New,
+    /// A jail that waited.
+    Ready,
+    /// An interpreter that had started, and was forked into a jail made for the run.
+    Forked,
+    /// The same, made ahead: an interpreter that waited in its jail.
+    Waiting,
 }
 
 /// A bounded capture of a stream.

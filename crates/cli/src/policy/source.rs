@@ -33,11 +33,15 @@ pub(crate) fn text(path: &Path) -> Result<String, Problem> {
 }
 
 /// A rule file with the extensions that it names, which lie beside it. Faults are told here.
-pub(super) fn rules(engine: &Engine, path: &Path) -> Result<Result<Rules, u8>, Problem> {
+pub(super) fn rules(
+    engine: &Engine,
+    path: &Path,
+    json: bool,
+) -> Result<Result<Rules, u8>, Problem> {
     let mut rules = Rules { text: text(path)?, ..Rules::default() };
     let named = match super::ask(engine, PolicyAsk::Check(rules.clone()))? {
         PolicyAnswer::Checked(checked) => checked.extensions,
-        PolicyAnswer::Faulty(faults) => return Ok(Err(tell(path, &rules.text, &faults))),
+        PolicyAnswer::Faulty(faults) => return Ok(Err(tell(path, &rules.text, faults, json))),
         _ => return Err(super::unexpected()),
     };
     let directory = path.parent().unwrap_or(Path::new(""));
@@ -49,9 +53,13 @@ pub(super) fn rules(engine: &Engine, path: &Path) -> Result<Result<Rules, u8>, P
 }
 
 /// Says what is wrong, and gives the number to exit with.
-pub(super) fn tell(path: &Path, text: &str, faults: &[Fault]) -> u8 {
+pub(super) fn tell(path: &Path, text: &str, faults: Vec<Fault>, json: bool) -> u8 {
+    if json {
+        let document = print::document(&hotcell_api::Checked::faulty(faults));
+        return print::data_and(&document, exit::INVALID);
+    }
     for Fault { at, what, fix } in faults {
-        print::to_people(&told_at(path, text, *at, "", &format!("{what}: {fix}")));
+        print::to_people(&told_at(path, text, at, "", &format!("{what}: {fix}")));
     }
     exit::INVALID
 }

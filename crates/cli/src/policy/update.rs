@@ -35,22 +35,26 @@ pub(crate) struct Args {
     /// With --signature: the phrase by which many decisions that would be refused are accepted
     #[arg(long, value_name = "PHRASE", requires = "signature")]
     accept: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 pub(super) fn main(args: Args) -> Result<u8, Problem> {
     let engine = engine()?;
-    let rules = match source::rules(&engine, &args.file)? {
+    let rules = match source::rules(&engine, &args.file, args.json)? {
         Ok(rules) => rules,
         Err(code) => return Ok(code),
     };
     if args.propose {
-        return propose(engine, rules);
+        return propose(engine, rules, args.json);
     }
     let PolicyAnswer::Shown(old) = ask(&engine, PolicyAsk::Show)? else { return Err(unexpected()) };
     let is_same = old.number > 0 && old.rules == rules;
     if is_same && old.trouble.is_none() {
         print::to_people("this is the policy that holds\n");
-        return Ok(home::close(engine, 0));
+        let code = if args.json { print::data(&installed(old.number)) } else { 0 };
+        return Ok(home::close(engine, code));
     }
     let (text, breaking) = effect(&engine, &old.rules, &rules)?;
     print::to_people(&text);
@@ -67,8 +71,12 @@ pub(super) fn main(args: Args) -> Result<u8, Problem> {
         }
         None => signed(&engine, &rules, breaking)?,
     };
-    let code = install(&engine, rules, signed)?;
-    Ok(home::close(engine, code))
+    let number = install(&engine, rules, signed)?;
+    let text = match args.json {
+        true => installed(number),
+        false => holds(number),
+    };
+    Ok(home::close(engine, print::data(&text)))
 }
 
 /// What is to be signed for these rules to be the next version of this home.
@@ -143,21 +151,33 @@ fn signature(file: &Path) -> Result<SignedPolicy, Problem> {
 }
 
 /// Makes signed rules the policy that holds.
-pub(crate) fn install(engine: &Engine, rules: Rules, signed: SignedPolicy) -> Result<u8, Problem> {
+pub(crate) fn install(engine: &Engine, rules: Rules, signed: SignedPolicy) -> Result<u64, Problem> {
     let ask_for = PolicyAsk::Install { rules, signed: Box::new(signed) };
-    let PolicyAnswer::Installed(number) = ask(engine, ask_for)? else { return Err(unexpected()) };
-    Ok(print::data(&format!("version {number} of the policy holds\n")))
+    match ask(engine, ask_for)? {
+        PolicyAnswer::Installed(number) => Ok(number),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Which version it is now, for people.
+pub(crate) fn holds(number: u64) -> String {
+    format!("version {number} of the policy holds\n")
+}
+
+/// The same for programs.
+fn installed(number: u64) -> String {
+    print::document(&hotcell_api::Installed { version: 1, number })
 }
 
 /// As any caller may: what comes of it is for an approver to say.
-fn propose(engine: Engine, rules: Rules) -> Result<u8, Problem> {
+fn propose(engine: Engine, rules: Rules, json: bool) -> Result<u8, Problem> {
     let arguments = serde_json::json!({ "rules": rules.text, "extensions": rules.extensions });
     let name = "policy.update".parse().map_err(|_| unexpected())?;
     let request = Request::new(name, Arguments::Value(arguments));
     let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
         return Err(unexpected());
     };
-    let code = tool::tell(&(*reply).into(), false);
+    let code = tool::tell(&(*reply).into(), json);
     Ok(home::close(engine, code))
 }
 

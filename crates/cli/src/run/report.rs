@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use hotcell_api::Called;
 use hotcell_types::{
     Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
-    Skipped, Status, Timing, Usage,
+    Skipped, Start, Status, Timing, Usage,
 };
 use serde::Serialize;
 
@@ -36,6 +36,7 @@ struct Document<'a> {
     layers: &'a [LayerReport],
     timings: &'a [Timing],
     interpreter: Option<&'a str>,
+    start: Start,
 }
 
 /// In the form of every other error.
@@ -95,6 +96,7 @@ pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {
         layers,
         timings,
         interpreter,
+        start,
         error,
     } = outcome;
     let error = error.as_deref();
@@ -116,6 +118,7 @@ pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {
         layers,
         timings,
         interpreter: interpreter.as_deref(),
+        start: *start,
     })
 }
 
@@ -231,6 +234,7 @@ pub(crate) mod tests {
             layers: vec![],
             timings: vec![],
             interpreter: None,
+            start: Start::New,
             error: None,
         }
     }

@@ -16,6 +16,36 @@ fn the_defaults_are_shown_with_their_source() {
 }
 
 #[test]
+fn the_origin_of_each_value_is_a_row_and_a_document() {
+    let mut world = World::new();
+    world.user_config("template = \"tool\"\n");
+    world.env("HOTCELL_TEMPLATE", "policy-sandbox");
+    world.env("XDG_DATA_HOME", "/elsewhere");
+    let table = world.transcript(&["config", "show", "--origin"]);
+    let row = |begin: &str| {
+        let line = table.lines().find(|line| line.starts_with(begin)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(row("SETTING ").ends_with(" OVERRIDES"), "{table}");
+    let template = row("template ");
+    assert!(template.contains(" policy-sandbox HOTCELL_TEMPLATE "), "{table}");
+    assert!(template.ends_with("code-executor (default), tool (DIR/home/config.toml)"), "{table}");
+    assert!(row("home ").contains(" /elsewhere/hotcell (XDG_DATA_HOME)"), "{table}");
+
+    let output = world.run(&["config", "show", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let settings = document["settings"].as_array().unwrap();
+    let template = settings.iter().find(|one| one["name"] == "template").unwrap();
+    assert_eq!(
+        (&template["value"], &template["kind"]),
+        (&"policy-sandbox".into(), &"variable".into())
+    );
+    let kinds: Vec<_> =
+        template["overrides"].as_array().unwrap().iter().map(|o| &o["kind"]).collect();
+    assert_eq!(kinds, ["default", "file"]);
+}
+
+#[test]
 fn the_user_sets_the_level_and_a_project_raises_it() {
     let world = World::new();
     world.user_config("min_level = \"no-cgroup\"\ntemplate = \"tool\"\n");

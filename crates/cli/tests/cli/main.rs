@@ -16,10 +16,13 @@ mod config;
 mod docs;
 mod house;
 mod keys;
+mod manners;
 #[path = "../common/person.rs"]
 mod person;
 mod pipes;
 mod policy;
+mod screen;
+mod shell;
 mod support;
 mod tokens;
 mod tools;

@@ -28,6 +28,16 @@ impl Pty {
     /// Starts a command in a session of its own, with this as its controlling terminal. Its stdout and
     /// stderr are pipes, so that what was written to the terminal itself is known.
     pub(crate) fn start(command: &Command) -> (Pty, Child) {
+        Pty::start_with(command, |child, _| {
+            child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        })
+    }
+
+    /// The same, with stdout and stderr as `streams` has them; it is given the terminal.
+    pub(crate) fn start_with(
+        command: &Command,
+        streams: impl FnOnce(&mut Command, &OwnedFd),
+    ) -> (Pty, Child) {
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -41,7 +51,8 @@ impl Pty {
             child.env(key, value.unwrap());
         }
         let child = child.current_dir(command.get_current_dir().unwrap());
-        let child = child.stdin(tty).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        streams(child, &tty);
+        let child = child.stdin(tty).spawn();
         (Pty { master, seen: Vec::new() }, child.expect("util-linux has setsid"))
     }
 
@@ -51,11 +62,30 @@ impl Pty {
 
     /// Waits until so much has appeared on the screen.
     pub(crate) fn wait_for(&mut self, text: &str) {
+        self.wait_until(|screen| screen.contains(text));
+    }
+
+    /// Waits until the screen is as it should be.
+    pub(crate) fn wait_until(&mut self, is_so: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + LONGEST;
-        while !String::from_utf8_lossy(&self.seen).contains(text) {
+        while !is_so(&String::from_utf8_lossy(&self.seen)) {
             assert!(Instant::now() < deadline, "{:?}", String::from_utf8_lossy(&self.seen));
             self.look();
         }
+    }
+
+    /// Waits until it has ended, and has seen everything; with what number it ended.
+    pub(crate) fn until_end(&mut self, child: &mut Child) -> Option<i32> {
+        let deadline = Instant::now() + LONGEST;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "{:?}", String::from_utf8_lossy(&self.seen));
+            self.look();
+        };
+        self.look();
+        status.code()
     }
 
     fn look(&mut self) {
@@ -76,13 +106,8 @@ pub(crate) fn at_terminal(command: &Command, typed: &[(&str, &str)]) -> (Output,
         pty.wait_for(prompt);
         pty.write(format!("{typed}\n").as_bytes());
     }
-    let deadline = Instant::now() + LONGEST;
-    while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "{:?}", String::from_utf8_lossy(&pty.seen));
-        pty.look();
-    }
+    pty.until_end(&mut child);
     let output = child.wait_with_output().unwrap();
-    pty.look();
     (output, String::from_utf8_lossy(&pty.seen).into_owned())
 }
 

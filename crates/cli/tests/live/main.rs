@@ -10,6 +10,7 @@
 )]
 
 mod approvals;
+mod batch;
 mod chaos;
 mod ends;
 mod hostile;

@@ -1,8 +1,9 @@
 //! What a run has on the host while it lasts, and whether any of it is still there afterwards. Only what
 //! belongs to the one run is looked at, so that other runs on the machine do not matter.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,8 @@ struct Process {
 #[derive(Debug)]
 pub(crate) struct Traces {
     processes: Vec<Process>,
-    namespaces: BTreeSet<PathBuf>,
+    /// Held open: the kernel gives the number of one that is gone to the next, which is somebody else's.
+    namespaces: BTreeMap<PathBuf, File>,
     cgroups: BTreeSet<PathBuf>,
 }
 
@@ -35,13 +37,15 @@ impl Traces {
     /// Of everything that descends from `root`, itself excluded.
     pub(crate) fn below(root: i32) -> Traces {
         let mut traces =
-            Traces { processes: vec![], namespaces: BTreeSet::new(), cgroups: BTreeSet::new() };
+            Traces { processes: vec![], namespaces: BTreeMap::new(), cgroups: BTreeSet::new() };
         let own = namespaces_of(std::process::id().cast_signed());
         let mut pids = children(root);
         while let Some(pid) = pids.pop() {
             pids.extend(children(pid));
             traces.processes.extend(process(pid));
-            traces.namespaces.extend(namespaces_of(pid).difference(&own).cloned());
+            let others =
+                held_namespaces_of(pid).into_iter().filter(|(name, _)| !own.contains(name));
+            traces.namespaces.extend(others);
             traces.cgroups.extend(cgroups_of(pid));
         }
         traces
@@ -82,9 +86,8 @@ impl Traces {
         let mut left: Vec<String> =
             alive.map(|p| format!("process {} {}", p.pid, p.what)).collect();
         let used: BTreeSet<PathBuf> = pids().into_iter().flat_map(namespaces_of).collect();
-        left.extend(
-            self.namespaces.intersection(&used).map(|ns| format!("namespace {}", ns.display())),
-        );
+        let namespaces = self.namespaces.keys().filter(|name| used.contains(*name));
+        left.extend(namespaces.map(|name| format!("namespace {}", name.display())));
         left.extend(
             self.cgroups
                 .iter()
@@ -126,6 +129,15 @@ fn namespaces_of(pid: i32) -> BTreeSet<PathBuf> {
         .iter()
         .filter_map(|name| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok())
         .collect()
+}
+
+fn held_namespaces_of(pid: i32) -> BTreeMap<PathBuf, File> {
+    let open = |name: &&str| {
+        let file = File::open(format!("/proc/{pid}/ns/{name}")).ok()?;
+        let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        Some((name, file))
+    };
+    NAMESPACES.iter().filter_map(open).collect()
 }
 
 /// The directories of hotcell that a process is in, with those above it that are hotcell's too.

@@ -16,10 +16,34 @@ use serde_json::{Value, json};
 /// Longer than anything here takes: reaching it is a failure.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// A directory with a home and a workspace of its own.
+/// A directory with a home and a workspace of its own. With `HOTCELL_RESIDENT`, somebody serves every home:
+/// what a client sees is the same.
 #[derive(Clone)]
 pub(crate) struct World {
+    _resident: Option<Arc<Resident>>,
     dir: Arc<tempfile::TempDir>,
+}
+
+/// Whoever serves a home, until nobody works in it any more.
+struct Resident(Child);
+
+impl Resident {
+    fn new(mut command: Command) -> Resident {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        Resident(child)
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 impl World {
@@ -29,7 +53,22 @@ impl World {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         fs::write(dir.path().join("home/config.toml"), "min_level = \"landlock-only\"\n").unwrap();
-        World { dir }
+        let world = World { _resident: None, dir };
+        match std::env::var_os("HOTCELL_RESIDENT") {
+            Some(_) => world.served(),
+            None => world,
+        }
+    }
+
+    /// The same with somebody who serves it.
+    pub(crate) fn served(self) -> World {
+        let resident = Resident::new(self.command(&["resident", "serve", "--idle", "10m"]));
+        World { _resident: Some(Arc::new(resident)), ..self }
+    }
+
+    /// Whoever serves it ends, if somebody does.
+    pub(crate) fn unserved(self) -> World {
+        World { _resident: None, ..self }
     }
 
     /// `None`, and a word on the terminal, where nothing can be run.

@@ -1,5 +1,6 @@
 //! How calls and servers end.
 
+use std::fs;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::client::{Client, LONG, World};
+use crate::client::{Client, LONG, World, text};
 
 /// A run that goes on for a minute, once it has begun.
 fn long_run(client: &mut Client) -> u64 {
@@ -129,4 +130,36 @@ fn what_cannot_be_served_is_told_on_standard_error_and_never_on_standard_output(
     assert_ne!(ran.status.code(), Some(0));
     assert!(ran.stdout.is_empty(), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stderr).starts_with("error: "), "{ran:?}");
+}
+
+/// Whoever serves the home comes and goes while an agent works: its session goes on.
+#[test]
+fn an_agent_goes_on_when_whoever_serves_its_home_comes_and_goes() {
+    let add = json!({ "a": 1, "b": 2 });
+    let world = World::new().unserved();
+    let mut client = world.client(&[]);
+    assert_eq!(text(&client.call("add", add.clone())), "3");
+    let served = world.served();
+    assert_eq!(text(&client.call("add", add.clone())), "3");
+    let mut second = served.clone().unserved().client(&["--subject", "agent"]);
+    assert_eq!(text(&second.call("add", add.clone())), "3");
+    assert!(!has_record_open(&second), "it is asked through the socket");
+    let refused = second.call("fs-write", json!({ "path": "a", "text": "b" }));
+    assert_eq!(refused["isError"], true, "{refused}");
+    let log = served.run(&["audit", "log", "--json"]);
+    let log = String::from_utf8(log.stdout).unwrap();
+    assert!(log.contains("\"agent\"") && log.contains("\"mcp\""), "{log}");
+    let world = served.unserved();
+    for client in [&mut client, &mut second] {
+        assert_eq!(text(&client.call("add", add.clone())), "3");
+    }
+    assert!(has_record_open(&second), "it has an engine of its own now");
+    drop((client, second, world));
+}
+
+/// Whether the process has an engine, which the record belongs to.
+fn has_record_open(client: &Client) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", client.child.id())).unwrap();
+    let mut paths = open.filter_map(|one| fs::read_link(one.unwrap().path()).ok());
+    paths.any(|path| path.to_string_lossy().contains("hotcell.db"))
 }

@@ -100,6 +100,61 @@ fn who_goes_away_ends_the_call_unless_it_was_left_api_11() {
     assert_eq!(server.get("/healthz", None).status, 200);
 }
 
+/// A batch and a replay are no exception: their calls end, and those that wait for others never begin.
+#[test]
+fn who_goes_away_ends_a_batch_and_a_replay_api_11() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,tools,runs:read");
+    let sleep = |after: &[usize]| {
+        let arguments = json!({"language": "shell", "code": "sleep 60"});
+        json!({"request": {"tool": "code_execute", "arguments": arguments}, "after": after})
+    };
+    let batch = json!({"calls": [sleep(&[]), sleep(&[]), sleep(&[0, 1])]}).to_string();
+    let mut ended = hung_up(&server, &key, "/v1/batch", &batch, 2);
+    assert_eq!(ended.len(), 2, "the third was never begun");
+    // One that has ended, and takes as long again.
+    let slow = server.left(&key, "sleep 3");
+    assert_eq!(wait_for(&server, &key, &slow), "success");
+    ended.push((slow.clone(), "success".to_owned()));
+    let all = hung_up(&server, &key, &format!("/v1/runs/{slow}/replay"), "{}", ended.len() + 1);
+    let new: Vec<_> = all.iter().filter(|one| !ended.contains(one)).collect();
+    assert_eq!(new.len(), 1, "{all:?}");
+    assert_eq!(new[0].1, "cancelled");
+    assert!(ended.iter().filter(|one| one.0 != slow).all(|one| one.1 == "cancelled"), "{ended:?}");
+}
+
+/// Asks, goes away when there are so many calls, and waits for their ends: calls and how they ended.
+fn hung_up(
+    server: &Server,
+    key: &str,
+    path: &str,
+    body: &str,
+    calls: usize,
+) -> Vec<(String, String)> {
+    let more =
+        format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut stream = server.connect();
+    stream.write_all(server.head("POST", path, Some(key), &more).as_bytes()).unwrap();
+    let begun = Instant::now();
+    let known = || {
+        let runs = server.get("/v1/runs", Some(key)).json()["runs"].as_array().unwrap().clone();
+        runs.iter().map(|run| run["call"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    while known().len() < calls {
+        assert!(begun.elapsed() < LONG, "{:?}", known());
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(stream);
+    let ended = |call: String| {
+        let status = wait_for(server, key, &call);
+        (call, status)
+    };
+    known().into_iter().map(ended).collect()
+}
+
 #[test]
 fn a_second_server_is_refused_and_commands_use_the_first() {
     let mut server = Server::start();
@@ -154,6 +209,60 @@ fn a_server_ends_in_order_api_20() {
     }
     let verified = server.command(&["audit", "verify"]).output().unwrap();
     assert!(String::from_utf8_lossy(&verified.stdout).starts_with("sound"));
+}
+
+/// Fifty calls, a signal, and another one.
+#[test]
+fn fifty_calls_and_two_signals_leave_nothing_api_20() {
+    let mut server = Server::with(&["--grace", "60s"]);
+    if !server.has_sandbox() {
+        return;
+    }
+    // Nobody else sleeps so long.
+    let code = format!("sleep 6{:05}", server.pid());
+    let (key, metrics) = (server.key("run"), server.key("metrics"));
+    let begun = thread::scope(|scope| {
+        let ask = || {
+            let body = json!({"run": {"command": ["sh", "-c", &code]}}).to_string();
+            server.post("/v1/runs", &key, &body)
+        };
+        let all: Vec<_> = (0..50).map(|_| scope.spawn(ask)).collect();
+        let taken = || server.get("/metrics", Some(&metrics)).text();
+        let begun = Instant::now();
+        while !taken().contains("hotcell_lane_taken{lane=\"calls\"} 50") {
+            assert!(begun.elapsed() < LONG, "{}", taken());
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(sleepers(&code) > 0);
+        let begun = Instant::now();
+        server.signal(Signal::TERM);
+        let stopping = Instant::now();
+        while !server.said().contains("stopping") {
+            assert!(stopping.elapsed() < LONG);
+            thread::sleep(Duration::from_millis(10));
+        }
+        server.signal(Signal::TERM);
+        for one in all {
+            let answer = one.join().unwrap();
+            assert!(answer.status == 200 || answer.status == 503, "{answer:?}");
+            assert!(answer.status != 200 || answer.json()["status"] == "cancelled", "{answer:?}");
+        }
+        begun
+    });
+    assert_eq!(server.ended(LONG), Some(0), "{}", server.said());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert_eq!(sleepers(&code), 0);
+    let verified = server.command(&["audit", "verify"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&verified.stdout).starts_with("sound"));
+    let open = server.command(&["runs", "--json"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&open.stdout).contains("\"status\":null"), "{open:?}");
+}
+
+/// Processes of this host with such a word in their command.
+fn sleepers(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let commands = all.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
+    commands.filter(|line| String::from_utf8_lossy(line).contains(word)).count()
 }
 
 #[test]

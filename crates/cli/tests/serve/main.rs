@@ -10,13 +10,16 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod batches;
 mod contents;
 mod crowds;
 mod door;
 mod ends;
 mod events;
+mod mcp;
 #[path = "../common/person.rs"]
 mod person;
 mod refusals;
 mod routes;
 mod support;
+mod traces;

@@ -78,8 +78,56 @@ fn code_runs_and_everything_about_it_can_be_asked() {
     assert_eq!((&batch["calls"][0]["value"], &batch["calls"][1]["value"]), (&json!(3), &json!(7)));
 }
 
+/// TOK-12: with a key for it, one's own tokens are listed, narrowed and revoked. None is made here.
 #[test]
-fn tools_tokens_and_the_policy_can_be_asked() {
+fn tokens_are_listed_narrowed_and_revoked_by_whose_they_are_and_never_made() {
+    let server = Server::start();
+    let made = server.command(&["token", "mint", "add", "--for", "60s", "--uses", "3"]);
+    let made = { made }.output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let token = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
+    let whose = format!("uid{}", rustix::process::geteuid().as_raw());
+    let key = server.key_with("tokens,tools", &["--subject", &whose]);
+    let listed = good(&server, &key, "GET", "/v1/tokens?limit=10", None);
+    assert_eq!(listed["tokens"].as_array().unwrap().len(), 1, "{listed}");
+    let id = listed["tokens"][0]["id"].as_str().unwrap().to_owned();
+    let narrow = json!({"token": token, "bounds": {"uses": 1}});
+    let child = good(&server, &key, "POST", "/v1/tokens/narrow", Some(narrow.clone()));
+    let call = |token: &Value| {
+        let body = json!({"arguments": {"a": 1, "b": 2}, "token": token});
+        server.post("/v1/tools/add/call", &key, &body.to_string()).status
+    };
+    assert_eq!(call(&child["token"]), 200);
+
+    let mint = json!({"tool": "add", "bounds": {"uses": 1}}).to_string();
+    let refused = server.post("/v1/tokens", &key, &mint);
+    refused.is_problem(403, "blocked");
+    assert!(refused.json()["fix"].as_str().unwrap().contains("hotcell token"), "{refused:?}");
+    let more = json!({"token": token, "bounds": {"uses": 9}}).to_string();
+    assert!([403, 422].contains(&server.post("/v1/tokens/narrow", &key, &more).status));
+
+    // Somebody else of the same tenant, and a key that is for other things.
+    let revoke = format!("/v1/tokens/{id}/revoke");
+    let foreign = server.key("tokens");
+    let none = good(&server, &foreign, "GET", "/v1/tokens", None);
+    assert_eq!(none["tokens"], json!([]));
+    server.post("/v1/tokens/narrow", &foreign, &narrow.to_string()).is_problem(403, "blocked");
+    server.ask("POST", &revoke, Some(&foreign), "", None).is_problem(404, "not-found");
+    let tools = server.key_with("tools", &["--subject", &whose]);
+    server.get("/v1/tokens", Some(&tools)).is_problem(403, "wrong-scope");
+    server.ask("POST", &revoke, Some(&tools), "", None).is_problem(403, "wrong-scope");
+
+    assert_eq!(good(&server, &key, "POST", &revoke, None)["changed"], true);
+    assert_eq!(good(&server, &key, "POST", &revoke, None)["changed"], false);
+    let after = good(&server, &key, "GET", "/v1/tokens", None);
+    let states: Vec<_> =
+        after["tokens"].as_array().unwrap().iter().map(|one| &one["state"]).collect();
+    assert!(states.iter().all(|state| *state == "revoked"), "{after}");
+    server.post("/v1/tokens/narrow", &key, &narrow.to_string()).is_problem(403, "blocked");
+}
+
+#[test]
+fn tools_and_the_policy_can_be_asked() {
     let server = Server::start();
     let key = server.key("admin");
     let get = |path: &str| good(&server, &key, "GET", path, None);
@@ -90,20 +138,6 @@ fn tools_tokens_and_the_policy_can_be_asked() {
     assert_eq!(get("/v1/tools/add")["name"], "add");
     let called = post("/v1/tools/add/call", json!({"arguments": {"a": 1, "b": 2}}));
     assert_eq!((&called["value"], &called["rules"]), (&json!(3), &json!(["pure-tools"])));
-
-    // Who comes through this door uses tokens that were made at the command line, and no more than that.
-    let made = server.command(&["token", "mint", "add", "--for", "60s"]).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let token = String::from_utf8(made.stdout).unwrap();
-    let bounds = json!({"uses": 1});
-    let mint = json!({"tool": "add", "bounds": bounds}).to_string();
-    let narrow = json!({"token": token.trim_end(), "bounds": bounds}).to_string();
-    let revoke = format!("/v1/tokens/{}/revoke", "0".repeat(32));
-    server.get("/v1/tokens?limit=10", Some(&key)).is_problem(403, "blocked");
-    server.post("/v1/tokens", &key, &mint).is_problem(403, "blocked");
-    server.post("/v1/tokens/narrow", &key, &narrow).is_problem(403, "blocked");
-    let revoked = server.ask("POST", &revoke, Some(&key), "", None);
-    assert!([403, 422].contains(&revoked.status), "{revoked:?}");
 
     assert!(get("/v1/policy")["version"].is_number());
     let rules = "rules:\n  - { name: sums, match: { tool: add }, action: allow }\n";

@@ -88,6 +88,14 @@ impl Server {
         Server { dir, child, address, said }
     }
 
+    /// Ends in order, and serves the same home again.
+    pub(crate) fn restarted(mut self) -> Server {
+        self.signal(Signal::TERM);
+        assert_eq!(self.ended(LONG), Some(0), "{}", self.said());
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        Server::at(dir, &[])
+    }
+
     pub(crate) fn home(&self) -> PathBuf {
         self.dir.path().join("home")
     }
@@ -206,10 +214,19 @@ impl Server {
         None
     }
 
+    /// The most that it ever had, in KiB.
+    pub(crate) fn most_memory(&self) -> u64 {
+        self.status_of("VmHWM:")
+    }
+
     /// In KiB.
     pub(crate) fn memory(&self) -> u64 {
+        self.status_of("VmRSS:")
+    }
+
+    fn status_of(&self, name: &str) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 }

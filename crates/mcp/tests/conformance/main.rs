@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fixtures::Fixtures;
 use hotcell_engine::{Engine, Options as EngineOptions};
 use hotcell_mcp::http::StreamableHttpServerConfig;
-use hotcell_mcp::{Options, Server};
+use hotcell_mcp::{Here, Options, Server};
 use hotcell_types::{Caller, Door, Name};
 use rmcp::transport::streamable_http_server::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -52,7 +52,10 @@ fn packages() -> Result<PathBuf, String> {
 fn serve(home: &Path) -> String {
     let engine = Arc::new(Engine::open(EngineOptions::at(home)).unwrap());
     fixtures::register(&engine);
-    let server = Server::new(engine, Caller::local(Name::LOCAL, Door::Mcp), Options::default());
+    let server = Server::new(
+        Arc::new(Here::new(engine, Caller::local(Name::LOCAL, Door::Mcp))),
+        Options::default(),
+    );
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();

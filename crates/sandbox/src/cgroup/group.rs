@@ -101,6 +101,17 @@ impl Cgroup {
         Entry { born: v2.map(|part| part.dir.as_fd()), joins: tasks.map(AsFd::as_fd).collect() }
     }
 
+    /// Open files through which a process gets in by writing `0`, whoever it is: what counts is who opened
+    /// them.
+    pub fn joins(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+        let join = |part: &Part| {
+            let file = if part.version == Version::V1 { c"tasks" } else { c"cgroup.procs" };
+            let refused = |errno| CgroupError::io("open", part.label, "cgroup.procs", errno);
+            part.dir.open_to_write(file).map_err(refused)
+        };
+        self.parts.iter().map(join).collect()
+    }
+
     /// Stops every process, and returns when all have stopped. On a failure all go on.
     pub fn freeze(&self) -> Result<(), CgroupError> {
         let frozen = self.become_state(State::Frozen);

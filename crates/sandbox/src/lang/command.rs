@@ -22,7 +22,7 @@ pub fn script(
     let mut words: Vec<OsString> = language.row().flags.iter().map(OsString::from).collect();
     words.push(Path::new(WORK_DIR).join(name).into());
     words.extend_from_slice(args);
-    Ok(assemble(found, words))
+    Ok(Command { forks: language == Language::Python, ..assemble(found, words) })
 }
 
 /// Runs `name` as a shell would: looked up on PATH unless it has a `/`. A program outside the
@@ -46,10 +46,22 @@ pub fn command(host: &Host, name: &OsStr, args: &[OsString]) -> Result<Command, 
     }
 }
 
+/// The interpreter of a language that [`script`] would choose, without anything to run.
+pub fn interpreter(host: &Host, language: Language) -> Result<Command, Error> {
+    Ok(assemble(host.interpreter(language)?, Vec::new()))
+}
+
+/// The interpreter at a path.
+pub fn interpreter_at(host: &Host, language: Language, path: &Path) -> Result<Command, Error> {
+    let found = host.interpreter_at(language, path).map_err(|why| cannot(path, why))?;
+    Ok(assemble(found, Vec::new()))
+}
+
 fn assemble(found: Found, rest: Vec<OsString>) -> Command {
     let mut args = vec![OsString::from(found.argv0)];
     args.extend(rest);
-    Command { program: found.program, args, read_only: found.read_only, note: Some(found.note) }
+    let Found { program, read_only, note, .. } = found;
+    Command { program, args, read_only, tree: None, note: Some(note), forks: false }
 }
 
 fn bare_name(name: &OsStr) -> Option<&str> {

@@ -138,7 +138,9 @@ mod tests {
                 program: program.into(),
                 args: vec![argv0.into()],
                 read_only: vec![],
+                tree: None,
                 note: None,
+                forks: false,
             };
             assert_eq!(search_path(&command), expected, "{program}");
         };

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
 
-pub use command::{command, script};
+pub use command::{command, interpreter, interpreter_at, script};
 pub use env::{runtime_env, search_path};
 pub use find::Host;
 use shebang::Shebang;

@@ -102,6 +102,8 @@ struct CodeExecute {
     #[serde(default)]
     #[schemars(extend("maxProperties" = FILES_MOST))]
     files: BTreeMap<String, String>,
+    /// An environment whose packages it can use, by name.
+    environment: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -122,7 +124,8 @@ impl CodeExecute {
         };
         let program = Program::Code { language: language.into(), code: self.code };
         let (stdin, env) = (self.stdin.into(), variables(self.env));
-        Ok(Plan { stdin, env, files: self.files, ..Plan::new(program) })
+        let (files, environment) = (self.files, self.environment);
+        Ok(Plan { stdin, env, files, environment, ..Plan::new(program) })
     }
 }
 

@@ -65,6 +65,9 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = VARIABLES_MOST))]
     pub env: BTreeMap<String, Word>,
+    /// An environment whose packages it can use, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
     /// Files for the working directory. Their contents come along with the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILES_MOST))]
@@ -160,8 +163,9 @@ impl Run {
             Some(Input::Live) => Source::Live,
             Some(Input::Content(content)) => Source::Attached(content),
         };
-        let (template, may_name_host) = (Some(template), true);
-        Ok(Plan { stdin, env, attached, template, asked, may_name_host, ..Plan::new(program) })
+        let (environment, template, may_name_host) = (self.environment, Some(template), true);
+        let plan = Plan { stdin, env, attached, environment, ..Plan::new(program) };
+        Ok(Plan { template, asked, may_name_host, ..plan })
     }
 
     /// What runs.
@@ -254,7 +258,7 @@ impl From<Word> for OsString {
 }
 
 impl LimitWords {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == LimitWords::default()
     }
 

@@ -9,10 +9,10 @@ use hotcell_tools::{BuiltIn, built_in};
 use crate::{absent_tool, assert_helps, call};
 use serde_json::json;
 
-/// The published names; `run`, which is what `hotcell run` calls; `fs.change`, which runs make; and
+/// The published names; `env.` and so on, which `hotcell env` calls; `run`, which is what `hotcell run` calls; `fs.change`, which runs make; and
 /// `policy.update`, which approvers sign.
 const NAMES: &str = "add average canvas_append code_execute count_characters count_words \
-    current_datetime current_timestamp divide echo extract_numbers file_read format_date fs.change fs.exists fs.list \
+    current_datetime current_timestamp divide echo env.create env.list env.remove env.show extract_numbers file_read format_date fs.change fs.exists fs.list \
     fs.read fs.write git.commit git.diff git.log git.status http_fetch lowercase max min multiply \
     parse_json policy.update power reverse_text run search.glob search.grep shell.run sort sqrt subtract sum test.run \
     timestamp to_json unique uppercase web.search";
@@ -85,7 +85,9 @@ fn the_effects_go_with_the_way_it_is_carried_out() {
             }
             BuiltIn::Pure(_) => assert_eq!(effects, [Effect::Pure], "{name}"),
             BuiltIn::Tree(_) => assert_eq!(effects, [Effect::Read], "{name}"),
-            BuiltIn::Sandboxed(_) | BuiltIn::Absent(_) => assert!(!effects.contains(&Effect::Pure)),
+            BuiltIn::Sandboxed(_) | BuiltIn::Environment(_) | BuiltIn::Absent(_) => {
+                assert!(!effects.contains(&Effect::Pure));
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Ctrl-C and its like. The first ends the run and waits for its end, or hotcell itself if there is no
-//! run yet; the second ends hotcell at once, and the launcher ends the run when it sees that nobody is there.
+//! Ctrl-C and its like. The first ends what runs and waits for its end, or hotcell itself if nothing runs
+//! yet; the second ends hotcell at once, and the launcher ends what runs when it sees that nobody is there.
 
 use std::io;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ const ABOUT_TO_BEGIN: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Signals are caught; those that arrive are kept until somebody listens.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     arriving: iterator::Signals,
 }
 
 /// The run ends with the first signal.
-pub(super) struct Cancelling {
+pub(crate) struct Cancelling {
     /// Zero until there is one.
     first: Arc<AtomicU8>,
 }
 
 impl Signals {
-    pub(super) fn catch() -> io::Result<Signals> {
+    pub(crate) fn catch() -> io::Result<Signals> {
         let arriving = iterator::Signals::new(CAUGHT)?;
         let once = Arc::new(AtomicBool::new(false));
         for signal in CAUGHT {
@@ -47,7 +47,7 @@ impl Signals {
     /// With the first signal, calls `cancel` until it says that there was something to cancel. If there is
     /// nothing, `give_up` is called, and this process ends: nothing was begun, or what was is ended as if
     /// hotcell had been killed.
-    pub(super) fn listen(
+    pub(crate) fn listen(
         mut self,
         cancel: impl Fn() -> bool + Send + 'static,
         give_up: impl FnOnce() + Send + 'static,
@@ -72,7 +72,7 @@ impl Signals {
 }
 
 impl Cancelling {
-    pub(super) fn first(&self) -> Option<u8> {
+    pub(crate) fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
     }
 }

@@ -1,0 +1,82 @@
+//! Calls that are made for one question, and end when nobody waits for its answer any more.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use hotcell_request::Request;
+use hotcell_types::{CallId, Caller};
+
+use crate::attached::Attached;
+use crate::engine::{Engine, new_id};
+use crate::reply::{Problem, ProblemKind, Reply};
+
+/// How often it is looked whether somebody still waits.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The calls of one question.
+pub(crate) struct Together<'a> {
+    engine: &'a Engine,
+    caller: &'a Caller,
+    /// Set when nobody waits any more. Without it, they go on to their ends.
+    interrupt: Option<&'a AtomicBool>,
+    going: Mutex<HashSet<CallId>>,
+    is_over: AtomicBool,
+}
+
+impl<'a> Together<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        caller: &'a Caller,
+        interrupt: Option<&'a AtomicBool>,
+    ) -> Together<'a> {
+        let (going, is_over) = (Mutex::default(), AtomicBool::new(false));
+        Together { engine, caller, interrupt, going, is_over }
+    }
+
+    /// Does what makes the calls, and ends them if it is interrupted.
+    pub(crate) fn make<T>(&self, calls: impl FnOnce() -> T) -> T {
+        let Some(interrupt) = self.interrupt else { return calls() };
+        thread::scope(|scope| {
+            // Where there can be no thread, what has begun goes on to its own end.
+            let watch = || self.watch(interrupt);
+            let watching =
+                thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, watch);
+            let made = calls();
+            self.is_over.store(true, Ordering::SeqCst);
+            watching.iter().for_each(|watching| watching.thread().unpark());
+            made
+        })
+    }
+
+    /// One of the calls.
+    pub(crate) fn call(&self, request: Request, attached: Attached<'_>) -> Reply {
+        let id = new_id();
+        if self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst)) {
+            let (what, why) = ("this was not begun", "nobody waits for it any more");
+            return Reply::failed(id, Problem::new(what, why, "").of(ProblemKind::Busy));
+        }
+        self.going().insert(id);
+        let attached = Attached { id: Some(id), ..attached };
+        let reply = self.engine.guarded(self.caller, request, attached);
+        self.going().remove(&id);
+        reply
+    }
+
+    fn watch(&self, interrupt: &AtomicBool) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            if interrupt.load(Ordering::SeqCst) {
+                let going: Vec<CallId> = self.going().iter().copied().collect();
+                // One that cannot be found has not begun yet, or has ended: the next look tells.
+                going.into_iter().for_each(|id| drop(self.engine.cancel(self.caller, id)));
+            }
+            thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn going(&self) -> MutexGuard<'_, HashSet<CallId>> {
+        self.going.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

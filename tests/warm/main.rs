@@ -1,0 +1,493 @@
+//! Runs that are forked from an interpreter which had started: they are as if it had been executed for
+//! them, have nothing of each other, and survive what befalls the zygote.
+//!
+//! What attacks can do from there is tried by the suite `escape`, a second time, with `HOTCELL_WARM`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hotcell_sandbox::Sandbox;
+use hotcell_tests::{
+    Attack, Process, Quiet, RUN_IDS, descendants, holds_within, is_forked, settings, text, warm_up,
+};
+use hotcell_types::{Exit, Layer, Outcome, Profile, Status};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A sandbox of a test's own, in which something can be forked.
+fn warm() -> Sandbox {
+    let sandbox = Sandbox::open(&settings()).expect("this host can run a sandbox");
+    warm_up(&sandbox);
+    sandbox
+}
+
+fn run(sandbox: &Sandbox, attack: Attack) -> Outcome {
+    attack.start_in(sandbox).wait(&mut Quiet, None).unwrap()
+}
+
+#[track_caller]
+fn forked(sandbox: &Sandbox, attack: Attack) -> Outcome {
+    let outcome = run(sandbox, attack);
+    assert!(is_forked(&outcome), "{outcome:?}");
+    outcome
+}
+
+fn executed(mut attack: Attack) -> Attack {
+    attack.job.command.forks = false;
+    attack
+}
+
+fn kill(process: &Process, signal: Signal) {
+    kill_process(Pid::from_raw(process.pid as i32).unwrap(), signal).unwrap();
+}
+
+/// Zygotes of this process: they alone have the script of one open. Their cells have a parent of their own
+/// among them.
+fn zygotes() -> Vec<Process> {
+    let family = descendants(std::process::id());
+    let has_script = |p: &Process| std::fs::read_link(format!("/proc/{}/fd/5", p.pid)).is_ok();
+    family
+        .into_iter()
+        .filter(|p| p.file("cmdline").contains("-S\0/proc/self/fd/5") && has_script(p))
+        .collect()
+}
+
+/// Programs whose end, output and files tell how they were started.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("nothing", ""),
+    (
+        "output",
+        "import sys\nprint('out'); print('err', file=sys.stderr); sys.stdout.write('no newline')",
+    ),
+    ("unicode", "print('\u{e9}\u{2713}')"),
+    ("an encoding of its own", "# -*- coding: latin-1 -*-\nprint(len('\u{e9}'))"),
+    ("a mark at its beginning", "\u{feff}print(1)"),
+    ("an error", "def f():\n    return 1 / 0\n\nf()"),
+    (
+        "an error with a cause",
+        "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('b') from e",
+    ),
+    ("an error with notes and groups", "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])"),
+    ("no program", "def f(:\n  pass"),
+    ("wrong indentation", "if 1:\nprint(1)"),
+    ("a NUL", "print(1)\0"),
+    ("a deep recursion", "def f(): f()\ntry:\n    f()\nexcept RecursionError as e: print(e)"),
+    ("exit 0", "import sys; sys.exit()"),
+    ("exit 3", "import sys; sys.exit(3)"),
+    ("exit 257", "import sys; sys.exit(257)"),
+    ("exit -1", "import sys; sys.exit(-1)"),
+    ("exit with words", "import sys; sys.exit('words')"),
+    ("exit with True", "raise SystemExit(True)"),
+    ("exit at once", "import os; print('lost?', flush=True); os._exit(4)"),
+    ("quit", "quit(5)"),
+    ("a signal to itself", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
+    ("abort", "import os; os.abort()"),
+    (
+        "an interrupt",
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    import time; time.sleep(5)\nexcept KeyboardInterrupt: print('caught')",
+    ),
+    (
+        "what runs at the end",
+        "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')\nclass A:\n    def __del__(self): print('gone')\na = A()\nb = [a]; b.append(b)\nprint('end')",
+    ),
+    ("an error at the end", "import atexit\natexit.register(lambda: 1 / 0)"),
+    ("a file that nobody closes", "f = open('out.txt', 'w'); f.write('kept')"),
+    (
+        "a file in a circle that nobody closes",
+        "class C: pass\nc = C(); c.me = c; c.f = open('out.txt', 'w'); c.f.write('kept')",
+    ),
+    (
+        "threads",
+        "import threading, time\ndef f():\n    time.sleep(0.1); print('thread')\nthreading.Thread(target=f).start()\nprint('main', threading.current_thread() is threading.main_thread(), threading.active_count())",
+    ),
+    (
+        "a thread that goes with it",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint('main')",
+    ),
+    (
+        "an executor",
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(2) as e: print(list(e.map(len, ['a', 'bb'])))",
+    ),
+    (
+        "processes",
+        "import multiprocessing as m\nif __name__ == '__main__':\n    with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, 2]))",
+    ),
+    (
+        "processes of their own",
+        "import multiprocessing as m\ndef f(x): return x + 1\nif __name__ == '__main__':\n    with m.get_context('spawn').Pool(1) as p: print(p.map(f, [1]))",
+    ),
+    (
+        "a child",
+        "import os\nif os.fork() == 0:\n    print('child'); raise SystemExit(7)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))",
+    ),
+    (
+        "a subprocess",
+        "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True))",
+    ),
+    (
+        "asyncio",
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0); return 5\nprint(asyncio.run(f()))",
+    ),
+    ("a module beside it", "import beside; print(beside.VALUE, beside.__file__)"),
+    (
+        "its own module",
+        "import sys, pickle\nclass C: x = 1\nprint(sys.modules['__main__'] is sys.modules[__name__], pickle.loads(pickle.dumps(C)).x, C.__module__, C)",
+    ),
+    (
+        "names",
+        "print(sorted(k for k in globals()), __name__, __file__, __doc__, __spec__, __package__, __cached__, type(__loader__), __loader__.name, __loader__.path)",
+    ),
+    ("builtins", "print(sorted(vars(__builtins__)))"),
+    (
+        "arguments",
+        "import sys; print(sys.argv, sys.orig_argv, sys.executable, sys.prefix, sys.base_prefix)",
+    ),
+    (
+        "paths",
+        "import sys, site; print(sys.path, site.ENABLE_USER_SITE, site.PREFIXES, site.getusersitepackages())",
+    ),
+    (
+        "flags",
+        "import sys; print(sys.flags, sys.warnoptions, sys._xoptions, sys.dont_write_bytecode)",
+    ),
+    ("variables", "import os; print(sorted(os.environ.items()))"),
+    (
+        "variables of the C library",
+        "import ctypes; libc = ctypes.CDLL(None); libc.getenv.restype = ctypes.c_char_p; print(libc.getenv(b'GIVEN'), libc.getenv(b'HOME'))",
+    ),
+    (
+        "streams",
+        "import sys\nfor s in sys.stdin, sys.stdout, sys.stderr: print(s.fileno(), s.encoding, s.errors, s.line_buffering, getattr(s, 'write_through', None), s.name, s.mode, type(s.buffer))",
+    ),
+    (
+        "what streams can do",
+        "import sys\nfor s in sys.stdin, sys.stdout, sys.stderr: print(s.seekable(), s.readable(), s.writable(), s.isatty())",
+    ),
+    (
+        "its threads",
+        "import os, threading\nt = threading.main_thread(); print(t.native_id == os.getpid(), t.ident == threading.get_ident(), t.name)",
+    ),
+    ("input", "import sys; print(repr(sys.stdin.read()))"),
+    ("no input", "print(input())"),
+    ("closed streams", "import sys; sys.stdout.close(); sys.stderr.close()"),
+    ("closed descriptors", "import os; os.close(1); os.close(2)"),
+    ("a stream of its own", "import io, sys; sys.stdout = io.StringIO(); print('unseen')"),
+    ("no streams", "import sys; sys.stdout = sys.stderr = None"),
+    (
+        "a hook of its own",
+        "import sys\nsys.excepthook = lambda t, e, tb: print('hook', t, e, tb is None)\nraise ValueError(1)",
+    ),
+    (
+        "a hook that fails",
+        "import sys\ndef hook(t, e, tb): raise KeyError(2)\nsys.excepthook = hook\nraise ValueError(1)",
+    ),
+    ("warnings", "import warnings; warnings.warn('w'); warnings.warn('d', DeprecationWarning)"),
+    (
+        "where it is",
+        "import os; print(os.getcwd(), oct(os.umask(0)), os.getppid(), os.getsid(0) == os.getpid())",
+    ),
+    (
+        "frames",
+        "import sys, traceback\ndef f(): return [s.name for s in traceback.extract_stack() if s.filename == __file__]\nprint(f())",
+    ),
+    ("its source", "import inspect\ndef f(): pass\nprint(inspect.getsource(f))"),
+    (
+        "signals",
+        "import signal\nprint([(s, signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD)], signal.pthread_sigmask(signal.SIG_BLOCK, []))",
+    ),
+    ("the time zone", "import time; print(time.tzname, time.localtime(0).tm_hour)"),
+    ("garbage collection", "import gc; print(gc.isenabled(), gc.get_threshold(), gc.get_debug())"),
+    ("limits", "import resource\nprint([resource.getrlimit(r) for r in range(16)])"),
+    (
+        "rude: builtins that are replaced",
+        "import builtins, sys, os, threading, atexit, gc\nfor m in builtins, threading, atexit, gc:\n    for n in dir(m):\n        if not n.startswith('__') and n not in ('setattr', 'dir', 'print'): setattr(m, n, None)\nprint('replaced')",
+    ),
+];
+
+#[test]
+fn a_forked_run_is_as_one_that_was_executed() {
+    let sandbox = warm();
+    let mut differ = Vec::new();
+    for (name, code) in PROGRAMS {
+        let attack = || {
+            let attack = Attack::script(code).input("beside.py", b"VALUE = 5\n");
+            let attack = attack.stdin(text_file("given")).env("GIVEN", "a=b\u{e9}");
+            attack.env("TZ", "Etc/GMT-5").env("LANG", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1")
+        };
+        // Variables that are read at the start make another zygote.
+        warm_up_as(&sandbox, &attack);
+        let (warm, cold) = (run(&sandbox, attack()), run(&sandbox, executed(attack())));
+        assert!(is_forked(&warm) && !is_forked(&cold), "{name}: {warm:?}");
+        let (mut warm, mut cold) = (told(&warm), told(&cold));
+        if name.starts_with("rude") {
+            // What is said about it is another matter.
+            [&mut warm, &mut cold].into_iter().for_each(|told| told.3.clear());
+        }
+        let (warm, cold) = (format!("{warm:?}"), format!("{cold:?}"));
+        if warm != cold {
+            differ.push(format!("{name}:\n  forked   {warm}\n  executed {cold}"));
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+fn warm_up_as(sandbox: &Sandbox, attack: &dyn Fn() -> Attack) {
+    let forks = || is_forked(&run(sandbox, attack()));
+    assert!(holds_within(Duration::from_secs(30), forks), "it is never forked");
+}
+
+fn text_file(text: &str) -> std::fs::File {
+    hotcell_sandbox::in_memory(text.as_bytes()).unwrap()
+}
+
+/// What anybody sees of a run: how it ended, its output, its errors, its files.
+fn told(outcome: &Outcome) -> (Status, Option<Exit>, String, String, Vec<(String, String)>) {
+    let stderr = String::from_utf8_lossy(&outcome.stderr.bytes);
+    let files = outcome.artifacts.iter().map(|a| (a.path.clone(), a.sha256.clone())).collect();
+    (outcome.status, outcome.exit, text(outcome), without_addresses(&stderr), files)
+}
+
+fn without_addresses(text: &str) -> String {
+    let mut parts = text.split("0x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| {
+        said + "0x" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit())
+    })
+}
+
+#[test]
+fn every_layer_is_seen_as_without_a_zygote() {
+    let sandbox = warm();
+    let layers = |outcome: &Outcome| -> BTreeSet<(String, bool)> {
+        outcome.layers.iter().map(|l| (format!("{:?}", l.layer), l.active)).collect()
+    };
+    let warm = forked(&sandbox, Attack::script(""));
+    let cold = run(&sandbox, executed(Attack::script("")));
+    assert_eq!(layers(&warm), layers(&cold));
+    let session = warm.layers.iter().find(|l| l.layer == Layer::Session).unwrap();
+    assert_eq!(session.seen, "own session, no terminal, 3 descriptors");
+}
+
+#[test]
+fn namespaces_are_the_run_s_own() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    let names = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    let link = |pid: u32, name: &str| {
+        std::fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap().display().to_string()
+    };
+    let code = "import os\nfor n in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup'): print(os.readlink('/proc/self/ns/' + n))";
+    let seen: Vec<String> = (0..3).map(|_| text(&forked(&sandbox, Attack::script(code)))).collect();
+    for (index, name) in names.iter().enumerate() {
+        let of_runs: BTreeSet<&str> = seen.iter().map(|s| s.lines().nth(index).unwrap()).collect();
+        let others = [link(zygote.pid, name), link(std::process::id(), name)];
+        assert!(
+            others.iter().all(|other| !of_runs.contains(other.as_str())),
+            "{name}: {of_runs:?}"
+        );
+    }
+}
+
+#[test]
+fn a_zygote_has_no_powers() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(zygote.status(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(zygote.status("NoNewPrivs:"), "1");
+    assert_eq!(zygote.status("Threads:"), "1");
+    let uid: u32 = zygote.status("Uid:").split_whitespace().next().unwrap().parse().unwrap();
+    if rustix::process::geteuid().is_root() {
+        assert!(RUN_IDS.contains(&uid), "{uid}");
+        assert_eq!(zygote.status("Groups:"), "");
+    }
+    // Beside what it has while it forks a cell.
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", zygote.pid)).unwrap().count();
+    assert!(holds_within(Duration::from_secs(5), || open() == 6), "{}", open());
+    for name in ["net", "ipc", "uts", "pid", "mnt"] {
+        let of = |pid| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();
+        assert_ne!(of(zygote.pid), of(std::process::id()), "{name}");
+    }
+    drop(sandbox);
+    assert!(zygotes().is_empty(), "it ends with its sandbox");
+}
+
+#[test]
+fn nothing_of_one_run_is_in_the_next() {
+    let dirt = r"
+import builtins, gc, json, os, random, re, signal, socket, sys, threading, time
+builtins.mark = 1
+json.mark = 1; json.loads = None; sys.modules['mark'] = json; sys.path.append('/mark')
+os.environ['MARK'] = '1'; os.putenv('MARK2', '1')
+for dir in ('/work', '/tmp', '/dev/shm'): open(dir + '/mark', 'w').write('x')
+random.seed(1); sys.setrecursionlimit(77); signal.signal(signal.SIGUSR1, lambda *a: None); gc.disable()
+os.umask(0o777); os.nice(1); held = [open('/work/mark') for _ in range(20)]
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+s = socket.socket(socket.AF_UNIX); s.bind('\0mark'); s.listen()
+if os.fork() == 0: time.sleep(60)
+builtins.len = None
+";
+    let look = r"
+import builtins, gc, json, os, random, signal, socket, sys, threading
+said = [len([]), hasattr(builtins, 'mark'), hasattr(json, 'mark'), json.loads('1'), 'mark' in sys.modules, '/mark' in sys.path]
+said += [os.environ.get('MARK'), os.getenv('MARK2'), sorted(set(os.listdir('/work')) - {'main.py'}), os.listdir('/tmp'), os.listdir('/dev/shm')]
+said += [sys.getrecursionlimit(), signal.getsignal(signal.SIGUSR1), gc.isenabled(), oct(os.umask(0)), os.nice(0)]
+said += [len(os.listdir('/proc/self/fd')), threading.active_count(), sorted(p for p in os.listdir('/proc') if p.isdigit())]
+try: socket.socket(socket.AF_UNIX).connect('\0mark'); said.append('connected')
+except OSError: pass
+print(said)
+";
+    let sandbox = warm();
+    let first = text(&forked(&sandbox, Attack::script(look)));
+    for _ in 0..5 {
+        assert_eq!(forked(&sandbox, Attack::script(dirt)).status, Status::Success);
+        assert_eq!(text(&forked(&sandbox, Attack::script(look))), first);
+    }
+    assert!(first.contains("[0, False, False, 1, False, False, None, None, [], [], []"), "{first}");
+}
+
+#[test]
+fn two_runs_differ_in_what_is_random_and_share_what_is_documented() {
+    let code = r"
+import hashlib, os, random, secrets, ssl, tempfile, uuid
+print(random.random(), random.SystemRandom().random(), secrets.token_hex(), os.urandom(8), uuid.uuid4(), uuid.uuid1(), ssl.RAND_bytes(8), tempfile.mktemp(), sep='\n')
+print('shared', hash('a'), id(object))
+";
+    let sandbox = warm();
+    let seen: Vec<String> = (0..4).map(|_| text(&forked(&sandbox, Attack::script(code)))).collect();
+    for line in 0..8 {
+        let different: BTreeSet<&str> = seen.iter().map(|s| s.lines().nth(line).unwrap()).collect();
+        assert_eq!(different.len(), seen.len(), "{different:?}");
+    }
+    // docs/warm.md says so; a zygote is renewed after a number of runs.
+    let shared: BTreeSet<&str> = seen.iter().map(|s| s.lines().nth(8).unwrap()).collect();
+    assert_eq!(shared.len(), 1, "{shared:?}");
+    let other = warm();
+    let elsewhere = text(&forked(&other, Attack::script(code)));
+    assert_ne!(elsewhere.lines().nth(8), seen[0].lines().nth(8));
+}
+
+#[test]
+fn what_can_name_code_for_the_start_is_never_given_to_a_zygote() {
+    let sandbox = warm();
+    for (name, value) in [
+        ("PYTHONPATH", "/work"),
+        ("PYTHONHOME", "/usr"),
+        ("PYTHONSAFEPATH", "1"),
+        ("PYTHONWARNINGS", "error"),
+        ("PYTHONDONTWRITEBYTECODE", "x"),
+        ("PYTHON_CPU_COUNT", "default"),
+        ("LD_PRELOAD", "/work/x.so"),
+        ("LD_LIBRARY_PATH", "/work"),
+        ("LD_AUDIT", "/work/x.so"),
+        ("OPENSSL_CONF", "/work/ssl.cnf"),
+        ("GCONV_PATH", "/work"),
+        ("LOCPATH", "/work"),
+        ("GLIBC_TUNABLES", "glibc.malloc.check=3"),
+        ("LC_ALL", "C"),
+        ("LANG", "de_DE.UTF-8"),
+        ("HOME", "/work"),
+    ] {
+        for _ in 0..3 {
+            let outcome = run(&sandbox, Attack::script("").env(name, value));
+            assert!(!is_forked(&outcome), "{name}={value}");
+        }
+        // The control: the same run without it.
+        forked(&sandbox, Attack::script("").env("OTHER", value));
+    }
+    assert_eq!(zygotes().len(), 1);
+}
+
+/// The secret by which the strict profile allows its one execution would lie in a fork's memory.
+#[test]
+fn the_strict_profile_is_never_forked() {
+    let sandbox = warm();
+    for _ in 0..3 {
+        assert!(!is_forked(&run(&sandbox, Attack::script("").profile(Profile::Strict))));
+    }
+}
+
+#[test]
+fn jobs_that_fail_by_themselves_cost_the_others_nothing() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    for _ in 0..5 {
+        let large = vec![0; 8 << 20];
+        let attack = Attack::script("").input("large", &large);
+        let attack = attack.limits(|limits| limits.disk = "1MiB".parse().unwrap());
+        assert!(sandbox.start(attack.job).is_err());
+    }
+    forked(&sandbox, Attack::script(""));
+    assert_eq!(zygotes().pop().expect("there is a zygote").pid, zygote.pid);
+}
+
+#[test]
+fn a_killed_zygote_costs_nobody_anything() {
+    let sandbox = warm();
+    for _ in 0..3 {
+        let zygote = zygotes().pop().expect("there is a zygote");
+        kill(&zygote, Signal::KILL);
+        let outcome = run(&sandbox, Attack::script("print(6 * 7)"));
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"));
+        warm_up(&sandbox);
+        assert_ne!(zygotes().pop().expect("there is another").pid, zygote.pid);
+    }
+}
+
+#[test]
+fn a_zygote_that_hangs_is_given_up() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    kill(&zygote, Signal::STOP);
+    // Cells that waited are still good; the first that has to be forked is not answered.
+    for _ in 0..4 {
+        let outcome = run(
+            &sandbox,
+            Attack::script("print(6 * 7)").limits(|l| l.files = "77".parse().unwrap()),
+        );
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"));
+    }
+    assert!(zygotes().iter().all(|other| other.pid != zygote.pid), "it is gone");
+    warm_up(&sandbox);
+}
+
+#[test]
+fn many_at_once_are_kept_apart() {
+    let sandbox = warm();
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let code = format!("import os, time\nopen('/tmp/n', 'a').write('{n}')\ntime.sleep(0.01)\nprint(open('/tmp/n').read(), os.getpid())\nraise SystemExit({round})");
+                    let outcome = run(sandbox, Attack::script(&code));
+                    assert_eq!(text(&outcome), format!("{n} 2\n"));
+                    assert_eq!(outcome.exit, Some(Exit::Code(round)));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_waits_takes_little_memory() {
+    let sandbox = warm();
+    let waiting = || -> Vec<Process> {
+        let zygote = zygotes().pop().map(|p| p.pid);
+        let family = descendants(std::process::id()).into_iter();
+        family
+            .filter(|p| Some(p.pid) != zygote && p.file("cmdline").contains("/proc/self/fd/5"))
+            .collect()
+    };
+    assert!(holds_within(Duration::from_secs(10), || waiting().len() >= 2), "something waits");
+    let private = |process: &Process| -> u64 {
+        let fields = process.file("smaps_rollup");
+        let lines = fields.lines().filter(|line| line.starts_with("Private_"));
+        lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    };
+    // The init and the program's process of one cell.
+    let waiting = waiting();
+    let each = waiting.iter().map(private).sum::<u64>() / (waiting.len() as u64 / 2);
+    assert!(each < 3000, "{each} kB");
+    drop(sandbox);
+}
