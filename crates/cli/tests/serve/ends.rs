@@ -233,7 +233,11 @@ fn fifty_calls_and_two_signals_leave_nothing_api_20() {
             assert!(begun.elapsed() < LONG, "{}", taken());
             thread::sleep(Duration::from_millis(50));
         }
-        assert!(sleepers(&code) > 0);
+        // They have begun; whether a program of theirs has, is a question of how busy the machine is.
+        while sleepers(&code) == 0 {
+            assert!(begun.elapsed() < LONG, "{}", server.said());
+            thread::sleep(Duration::from_millis(50));
+        }
         let begun = Instant::now();
         server.signal(Signal::TERM);
         let stopping = Instant::now();
