@@ -480,6 +480,7 @@ impl Engine {
         let want = Want {
             id: call.id(),
             tenant: call.caller().tenant.clone(),
+            party: call.caller().subject.clone(),
             priority: Priority::try_from(call.priority().get()).unwrap_or(Priority::USUAL),
             template: template_of(call),
             // Who asks for more than there is runs alone.

@@ -14,6 +14,7 @@ fn want(n: u64) -> Want {
     Want {
         id: CallId::from_bytes(u128::from(n).to_be_bytes()),
         tenant: Name::LOCAL,
+        party: Name::LOCAL,
         priority: Priority::USUAL,
         template: Name::LOCAL,
         memory: Bytes::mib(1),
@@ -27,6 +28,7 @@ fn scheduler(places: u32) -> Scheduler {
     let mut limits = Limits::of_machine(2, Bytes::mib(100_000));
     limits.global = Count::of(places);
     limits.share.waiting = limits.queue;
+    limits.share.party = limits.queue;
     Scheduler::new(limits)
 }
 

@@ -39,6 +39,8 @@ pub enum Full {
     Queue,
     /// The part of it that one tenant may have.
     Share,
+    /// The part of that which one party may have.
+    Party,
 }
 
 impl fmt::Display for Full {
@@ -46,6 +48,7 @@ impl fmt::Display for Full {
         f.write_str(match self {
             Full::Queue => "the queue is full",
             Full::Share => "the tenant's share of the queue is full",
+            Full::Party => "the caller's share of the queue is full",
         })
     }
 }

@@ -48,13 +48,12 @@ impl State {
     pub(crate) fn line(&self) -> Vec<(Rank, Ticket)> {
         let ranked = self.waiting.iter().filter_map(|(ticket, waiter)| {
             let joined = waiter.joined?;
-            let tenant = self.room.tenant(&waiter.job.tenant);
             let waited = self.now.saturating_sub(joined.since);
             let rank = Rank {
                 level: level(waiter.job.priority, waited, self.room.limits.ageing),
                 owed: Reverse(waiter.is_owed()),
-                held: tenant.held,
-                last: tenant.last,
+                tenant: self.room.tenant(&waiter.job.tenant).standing(),
+                party: self.room.party(&waiter.job.tenant, &waiter.job.party).standing(),
                 number: joined.number,
             };
             Some((rank, *ticket))
@@ -108,7 +107,7 @@ impl State {
         let number = self.number();
         self.room.admit(&waiter.job);
         self.room.take_place(&waiter.job, number);
-        self.room.unqueue(&waiter.job.tenant);
+        self.room.unqueue(&waiter.job);
         self.errands.bells.extend(waiter.bell);
         let placed = Placed {
             job: waiter.job,

@@ -62,6 +62,7 @@ mod tests {
         Want {
             id: id(n),
             tenant: Name::LOCAL,
+            party: Name::LOCAL,
             priority: Priority::USUAL,
             template: Name::LOCAL,
             memory: Bytes::mib(1),

@@ -23,6 +23,7 @@ const NEARLY_DONE_PERCENT: u128 = 80;
 pub(crate) struct Job {
     pub(crate) id: CallId,
     pub(crate) tenant: Name,
+    pub(crate) party: Name,
     pub(crate) template: Name,
     pub(crate) priority: Priority,
     pub(crate) memory: Bytes,
@@ -61,10 +62,18 @@ pub(crate) struct Joined {
 pub(crate) struct Rank {
     pub(crate) level: Priority,
     pub(crate) owed: Reverse<bool>,
-    /// Places that its tenant has, and since when it has had no more.
+    /// What its tenant has, and then what its party has of that.
+    pub(crate) tenant: Standing,
+    pub(crate) party: Standing,
+    pub(crate) number: u64,
+}
+
+/// How much somebody has who is to share: the least goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Standing {
+    /// Places, and since when there are so many.
     pub(crate) held: u64,
     pub(crate) last: u64,
-    pub(crate) number: u64,
 }
 
 impl Waiter {

@@ -19,6 +19,7 @@ use world::{Spy, Temper, World, id, limits, name, priority, seconds, want};
 enum Event {
     Ask {
         tenant: u8,
+        party: u8,
         own: u8,
         template: u8,
         memory: u32,
@@ -45,10 +46,12 @@ fn temper() -> impl Strategy<Value = Temper> {
 fn event() -> impl Strategy<Value = Event> {
     let patience = prop_oneof![1 => 0..60_u64, 3 => Just(100_000)];
     let after = prop_oneof![4 => Just(vec![]), 1 => prop::collection::vec(any::<usize>(), 1..3)];
-    let ask = (0..3_u8, 1..=5_u8, 0..3_u8, 1..=10_u32, 1..100_u64, patience, after, temper());
+    let who = (0..3_u8, 0..3_u8, 1..=5_u8);
+    let ask = (who, 0..3_u8, 1..=10_u32, 1..100_u64, patience, after, temper());
     prop_oneof![
-        6 => ask.prop_map(|(tenant, own, template, memory, expected, patience, after, temper)| {
-            Event::Ask { tenant, own, template, memory, expected, patience, after, temper }
+        6 => ask.prop_map(|(who, template, memory, expected, patience, after, temper)| {
+            let (tenant, party, own) = who;
+            Event::Ask { tenant, party, own, template, memory, expected, patience, after, temper }
         }),
         2 => (0..40_u64).prop_map(Event::Advance),
         4 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(at, ok)| Event::Finish(at, ok)),
@@ -58,12 +61,17 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn some_limits() -> impl Strategy<Value = Limits> {
-    (1..5_u32, 1..3_u32, 8..40_u32, 3..30_u32, 1..4_u32, 2..20_u32, 1..60_u64).prop_map(
-        |(global, template, memory, queue, running, waiting, ageing)| Limits {
+    let share = (1..4_u32, 2..20_u32, 1..20_u32);
+    (1..5_u32, 1..3_u32, 8..40_u32, 3..30_u32, share, 1..60_u64).prop_map(
+        |(global, template, memory, queue, (running, waiting, party), ageing)| Limits {
             per_template: [(name("t0"), Count::of(template))].into(),
             memory: Bytes::mib(memory),
             queue: Count::of(queue),
-            share: Share { running: Count::of(running), waiting: Count::of(waiting) },
+            share: Share {
+                running: Count::of(running),
+                waiting: Count::of(waiting),
+                party: Count::of(party),
+            },
             ageing: seconds(ageing),
             ..limits(global)
         },
@@ -75,10 +83,21 @@ impl World {
         let pick = |n: usize, from: Vec<usize>| from.get(n % from.len().max(1)).copied();
         let all = 0..self.sims.len();
         match event {
-            Event::Ask { tenant, own, template, memory, expected, patience, after, temper } => {
+            Event::Ask {
+                tenant,
+                party,
+                own,
+                template,
+                memory,
+                expected,
+                patience,
+                after,
+                temper,
+            } => {
                 let known =
                     |n: usize| pick(n, all.clone().collect()).map(|at| self.sims[at].want.id);
                 let want = Want {
+                    party: name(party),
                     template: name(format!("t{template}")),
                     memory: Bytes::mib(memory),
                     expected: seconds(expected),
@@ -113,6 +132,9 @@ impl World {
     fn ask_and_check(&mut self, want: Want, temper: Temper) {
         let waiting: Vec<_> = self.sims.iter().filter(|sim| sim.waiting.is_some()).collect();
         let of_tenant = waiting.iter().filter(|sim| sim.want.tenant == want.tenant).count() as u64;
+        let is_own =
+            |want: &Want, own: &Want| (&own.tenant, &own.party) == (&want.tenant, &want.party);
+        let of_party = waiting.iter().filter(|sim| is_own(&want, &sim.want)).count() as u64;
         let waiting = waiting.len() as u64;
         let others = self.sims.iter().filter(|sim| sim.want.tenant != want.tenant);
         let foreign: Vec<_> = others.map(|sim| sim.want.id).collect();
@@ -123,6 +145,9 @@ impl World {
             }
             Err(Refused::Busy { full: Full::Share, .. }) => {
                 assert_eq!(of_tenant, self.limits.share.waiting.get());
+            }
+            Err(Refused::Busy { full: Full::Party, .. }) => {
+                assert_eq!(of_party, self.limits.share.party.get());
             }
             Err(Refused::TooLarge { .. }) => assert!(want.memory > self.limits.memory),
             Err(Refused::UnknownDependency { after, .. }) => assert!(foreign.contains(&after)),
@@ -175,6 +200,42 @@ proptest! {
         }
         let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
         prop_assert!(most - least <= 1, "{:?}", turns);
+    }
+
+    /// The same for the parties of a tenant, beside another tenant that has its own half of the turns.
+    #[test]
+    fn parties_that_always_have_work_differ_by_one_turn(
+        parties in 2..6_u8,
+        backlog in prop::collection::vec(1..30_usize, 5),
+        rounds in 1..60_usize,
+        has_other in any::<bool>(),
+    ) {
+        let mut world = World::new(limits(1));
+        let mut turns = vec![0_i64; usize::from(parties)];
+        let (mut number, mut others) = (0, 0_i64);
+        // The last of them is the other tenant.
+        let mut ask = |world: &mut World, party: u8| {
+            number += 1;
+            let tenant = u8::from(party == parties);
+            world.ask(Want { party: name(party), ..want(number, tenant, 3) }).unwrap();
+        };
+        for party in 0..parties + u8::from(has_other) {
+            (0..backlog[usize::from(party) % 5]).for_each(|_| ask(&mut world, party));
+        }
+        for _ in 0..rounds {
+            let at = world.running()[0];
+            let party = (0..=parties).find(|p| name(p) == world.sims[at].want.party).unwrap();
+            match turns.get_mut(usize::from(party)) {
+                Some(own) => *own += 1,
+                None => others += 1,
+            }
+            ask(&mut world, party);
+            world.finish(at, true);
+        }
+        let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+        prop_assert!(most - least <= 1, "{:?}", turns);
+        let own: i64 = turns.iter().sum();
+        prop_assert!(!has_other || (own - others).abs() <= 1, "{} of {:?}", others, turns);
     }
 
     /// A large job among an endless stream of small ones that are more urgent and belong to others.
@@ -249,8 +310,33 @@ fn a_place_is_not_owed_to_who_went_without_longest_but_to_who_has_least() {
 }
 
 #[test]
+fn one_run_of_a_party_does_not_wait_for_all_that_another_has_queued() {
+    let mut world = World::new(limits(2));
+    let many: Vec<_> = (0..100).map(|n| world.ask(want(n, 0, 3)).unwrap()).collect();
+    let single = world.ask(Want { party: name("other"), ..want(100, 0, 3) }).unwrap();
+    world.finish(many[0], true);
+    assert!(world.runs(single), "it starts with the first place that becomes free");
+    world.drain();
+}
+
+#[test]
+fn one_party_cannot_fill_the_share_of_its_tenant() {
+    let share = Share { running: Count::of(9), waiting: Count::of(5), party: Count::of(3) };
+    let mut world = World::new(Limits { share, ..limits(1) });
+    for n in 0..4 {
+        world.ask(want(n, 0, 3)).unwrap();
+    }
+    let refused = world.ask(want(4, 0, 3)).unwrap_err();
+    assert!(matches!(refused, Refused::Busy { full: Full::Party, .. }), "{refused}");
+    world.ask(Want { party: name("other"), ..want(4, 0, 3) }).unwrap();
+    // The same name in another tenant is somebody else.
+    world.ask(want(5, 1, 3)).unwrap();
+    world.drain();
+}
+
+#[test]
 fn one_tenant_cannot_fill_the_queue() {
-    let share = Share { running: Count::of(9), waiting: Count::of(5) };
+    let share = Share { running: Count::of(9), waiting: Count::of(5), party: Count::of(9) };
     let mut world = World::new(Limits { share, queue: Count::of(10), ..limits(1) });
     for n in 0..6 {
         world.ask(want(n, 0, 3)).unwrap();

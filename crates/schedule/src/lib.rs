@@ -10,6 +10,7 @@
 //! let want = Want {
 //!     id: CallId::new(0, [7; 10]),
 //!     tenant: Name::LOCAL,
+//!     party: "somebody".parse()?,
 //!     priority: Priority::USUAL,
 //!     template: "code-executor".parse()?,
 //!     memory: Bytes::mib(512),
@@ -33,13 +34,14 @@
 //!   to more than the admission memory. A job larger than that is refused at once.
 //! - **Order.** A free place goes to the highest level that fits. The level is the priority, lifted by one for
 //!   each [`Limits::ageing`] of waiting, never above 2. At equal level it goes to the tenant that has the
-//!   fewest places, then to the one whose places have not changed for longest, then to who joined the line
-//!   first. A job joins the line when it is asked for, or when the last that it waits for has succeeded.
-//! - **FIFO.** Jobs of one tenant with equal priority, template and memory start in the order in which they
+//!   fewest places, then to the one whose places have not changed for longest; within it, to the party of which
+//!   the same holds, and then to who joined the line first. A job joins the line when it is asked for, or when the last that it waits for has succeeded.
+//! - **FIFO.** Jobs of one party with equal priority, template and memory start in the order in which they
 //!   joined the line.
 //! - **Fairness.** A tenant that has no place gets the next that fits it at its level, however much others have
 //!   queued: of tenants that always have work, none gets two turns more than another where there is one place.
-//!   One tenant cannot fill the queue: it has a share of it.
+//!   The same holds for the parties of a tenant. One tenant cannot fill the queue, nor one party what its tenant
+//!   has of it: each has a share.
 //! - **No starvation.** Where memory is short, a job that does not fit is passed by those behind it at most
 //!   [`MOST_PASSED`] times; then they wait. Whom it would stop at once does not pass it at all. A job that
 //!   lacks a place of its template or share holds nobody up. So whatever waits at level 2 starts after a

@@ -26,6 +26,8 @@ pub struct Limits {
 pub struct Share {
     pub running: Count,
     pub waiting: Count,
+    /// Most that wait of one party of it.
+    pub party: Count,
 }
 
 impl Limits {
@@ -35,7 +37,7 @@ impl Limits {
     pub const AGEING: Duration = Duration::from_secs(30);
 
     /// What suits a machine: two jobs for each processor, and all but half of the queue open to others,
-    /// however much one tenant asks for.
+    /// however much one tenant asks for; of that half, a quarter, however much one party asks for.
     pub fn of_machine(processors: u32, memory: Bytes) -> Limits {
         let processors = processors.max(1);
         let global = Count::of(processors.saturating_mul(2));
@@ -51,7 +53,11 @@ impl Limits {
             per_template: per_template.collect(),
             memory,
             queue: Count::of(Limits::QUEUE),
-            share: Share { running: global, waiting: Count::of(Limits::QUEUE / 2) },
+            share: Share {
+                running: global,
+                waiting: Count::of(Limits::QUEUE / 2),
+                party: Count::of(Limits::QUEUE / 8 * 3),
+            },
             ageing: Limits::AGEING,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hotcell_types::{Count, Name};
 
-use crate::job::Job;
+use crate::job::{Job, Standing};
 use crate::limits::Limits;
 
 /// From this part of the admission memory on, whoever has to make room is ended and not paused.
@@ -23,16 +23,33 @@ pub(crate) struct Room {
     tenants: BTreeMap<Name, Tenant>,
 }
 
-/// What one tenant has.
+/// What one tenant has, or one party of a tenant.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Tenant {
+pub(crate) struct Has {
     pub(crate) waiting: u64,
     /// Places that are taken.
     pub(crate) held: u64,
     /// Jobs that are admitted, with a place or paused.
     admitted: u64,
     /// When it last took or gave back a place, or else when it came: a number that grows.
-    pub(crate) last: u64,
+    last: u64,
+}
+
+impl Has {
+    pub(crate) fn standing(self) -> Standing {
+        Standing { held: self.held, last: self.last }
+    }
+
+    fn is_nothing(self) -> bool {
+        self.waiting == 0 && self.admitted == 0
+    }
+}
+
+#[derive(Debug)]
+struct Tenant {
+    all: Has,
+    /// Those that have anything of it.
+    parties: BTreeMap<Name, Has>,
 }
 
 /// What keeps a job from starting.
@@ -95,38 +112,49 @@ impl Room {
         self.admitted
     }
 
-    pub(crate) fn tenant(&self, name: &Name) -> Tenant {
-        self.tenants.get(name).copied().unwrap_or_default()
+    pub(crate) fn tenant(&self, name: &Name) -> Has {
+        self.tenants.get(name).map(|tenant| tenant.all).unwrap_or_default()
+    }
+
+    pub(crate) fn party(&self, tenant: &Name, name: &Name) -> Has {
+        let party = self.tenants.get(tenant).and_then(|tenant| tenant.parties.get(name));
+        party.copied().unwrap_or_default()
     }
 
     /// Tenants that somebody waits for.
     pub(crate) fn tenants_waiting(&self) -> usize {
-        self.tenants.values().filter(|tenant| tenant.waiting > 0).count()
+        self.tenants.values().filter(|tenant| tenant.all.waiting > 0).count()
+    }
+
+    /// Parties that somebody waits for, of all tenants.
+    pub(crate) fn parties_waiting(&self) -> usize {
+        let parties = self.tenants.values().flat_map(|tenant| tenant.parties.values());
+        parties.filter(|party| party.waiting > 0).count()
     }
 
     /// A job begins to wait, at this number.
-    pub(crate) fn queue(&mut self, name: &Name, number: u64) {
-        match self.tenants.get_mut(name) {
-            Some(tenant) => tenant.waiting = tenant.waiting.saturating_add(1),
-            None => {
-                let tenant = Tenant { waiting: 1, last: number, ..Tenant::default() };
-                self.tenants.insert(name.clone(), tenant);
-            }
+    pub(crate) fn queue(&mut self, job: &Job, number: u64) {
+        let new = Has { last: number, ..Has::default() };
+        let tenant = self.tenants.entry(job.tenant.clone());
+        let tenant = tenant.or_insert_with(|| Tenant { all: new, parties: BTreeMap::new() });
+        let party = tenant.parties.entry(job.party.clone()).or_insert(new);
+        for has in [&mut tenant.all, party] {
+            has.waiting = has.waiting.saturating_add(1);
         }
     }
 
-    pub(crate) fn unqueue(&mut self, name: &Name) {
-        self.change(name, |tenant| tenant.waiting = tenant.waiting.saturating_sub(1));
+    pub(crate) fn unqueue(&mut self, job: &Job) {
+        self.change(job, |has| has.waiting = has.waiting.saturating_sub(1));
     }
 
     pub(crate) fn admit(&mut self, job: &Job) {
         self.admitted = self.admitted.saturating_add(job.memory.get());
-        self.change(&job.tenant, |tenant| tenant.admitted = tenant.admitted.saturating_add(1));
+        self.change(job, |has| has.admitted = has.admitted.saturating_add(1));
     }
 
     pub(crate) fn dismiss(&mut self, job: &Job) {
         self.admitted = self.admitted.saturating_sub(job.memory.get());
-        self.change(&job.tenant, |tenant| tenant.admitted = tenant.admitted.saturating_sub(1));
+        self.change(job, |has| has.admitted = has.admitted.saturating_sub(1));
     }
 
     pub(crate) fn take_place(&mut self, job: &Job, number: u64) {
@@ -142,18 +170,24 @@ impl Room {
         if let Some(held) = self.templates.get_mut(&job.template) {
             *held = step(*held);
         }
-        self.change(&job.tenant, |tenant| {
-            tenant.held = step(tenant.held);
-            tenant.last = number;
+        self.change(job, |has| {
+            has.held = step(has.held);
+            has.last = number;
         });
     }
 
-    /// A tenant that has nothing left is forgotten.
-    fn change(&mut self, name: &Name, change: impl FnOnce(&mut Tenant)) {
-        let Some(tenant) = self.tenants.get_mut(name) else { return };
-        change(tenant);
-        if tenant.waiting == 0 && tenant.admitted == 0 {
-            self.tenants.remove(name);
+    /// For the job's tenant and party alike. Who has nothing left is forgotten.
+    fn change(&mut self, job: &Job, change: impl Fn(&mut Has)) {
+        let Some(tenant) = self.tenants.get_mut(&job.tenant) else { return };
+        change(&mut tenant.all);
+        if let Some(party) = tenant.parties.get_mut(&job.party) {
+            change(party);
+            if party.is_nothing() {
+                tenant.parties.remove(&job.party);
+            }
+        }
+        if tenant.all.is_nothing() {
+            self.tenants.remove(&job.tenant);
         }
     }
 

@@ -147,6 +147,7 @@ impl State {
         }
         let mut asked: HashMap<CallId, &Name> = HashMap::new();
         let mut tenants: BTreeMap<&Name, u64> = BTreeMap::new();
+        let mut parties: BTreeMap<(&Name, &Name), u64> = BTreeMap::new();
         for (want, _) in wants {
             let is_live = self.tickets.contains_key(&want.id);
             if is_live || asked.insert(want.id, &want.tenant).is_some() {
@@ -157,6 +158,7 @@ impl State {
                 return Err(Refused::TooLarge { wanted: want.memory, most });
             }
             *tenants.entry(&want.tenant).or_default() += 1;
+            *parties.entry((&want.tenant, &want.party)).or_default() += 1;
         }
         for (want, _) in wants {
             if want.after.len() > MOST_AFTER {
@@ -178,6 +180,12 @@ impl State {
         for (tenant, asked) in tenants {
             if self.room.tenant(tenant).waiting + asked > share {
                 return Err(self.busy(Full::Share, asked, share));
+            }
+        }
+        let share = self.room.limits.share.party.get();
+        for ((tenant, party), asked) in parties {
+            if self.room.party(tenant, party).waiting + asked > share {
+                return Err(self.busy(Full::Party, asked, share));
             }
         }
         Ok(())
@@ -203,21 +211,23 @@ impl State {
         let first_end = self.placed.values().map(left).min().unwrap_or_default();
         let turns = match full {
             Full::Queue => 1,
-            // A tenant gets one of as many turns as there are tenants.
+            // A tenant gets one of as many turns as there are tenants; so does a party, of its tenant's.
             Full::Share => u32::try_from(self.room.tenants_waiting()).unwrap_or(u32::MAX),
+            Full::Party => u32::try_from(self.room.parties_waiting()).unwrap_or(u32::MAX),
         };
         Refused::Busy { full, retry_after: self.pace.send_away(self.now, first_end, turns) }
     }
 
     fn queue(&mut self, want: Want, control: Arc<dyn Control>) -> Ticket {
-        let Want { id, tenant, priority, template, memory, expected, after: _, patience } = want;
+        let Want { id, tenant, party, priority, template, memory, expected, after: _, patience } =
+            want;
         let number = self.number();
         let ticket = Ticket(number);
         let until = self.now.saturating_add(patience.min(MOST_WAIT));
         self.soonest = self.soonest.min(until);
-        self.room.queue(&tenant, number);
         self.tickets.insert(id, ticket);
-        let job = Job { id, tenant, template, priority, memory, expected, control };
+        let job = Job { id, tenant, party, template, priority, memory, expected, control };
+        self.room.queue(&job, number);
         let needs = BTreeSet::new();
         let waiter = Waiter { job, until, needs, joined: None, passed: 0, bell: None };
         self.waiting.insert(ticket, waiter);
@@ -259,7 +269,7 @@ impl State {
             for needed in waiter.needs {
                 self.dependents.remove(&(needed, ticket));
             }
-            self.room.unqueue(&waiter.job.tenant);
+            self.room.unqueue(&waiter.job);
             self.answers.insert(ticket, why);
             self.errands.bells.extend(waiter.bell);
             let why = Why::Dependency(waiter.job.id);

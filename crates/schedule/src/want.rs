@@ -15,6 +15,8 @@ pub const MOST_WAIT: Duration = Duration::from_secs(24 * 3600);
 pub struct Want {
     pub id: CallId,
     pub tenant: Name,
+    /// Who asks, of the tenant's: one of them does not wait for all that another has asked for.
+    pub party: Name,
     pub priority: Priority,
     pub template: Name,
     /// Its memory limit. How much it really uses does not matter here.

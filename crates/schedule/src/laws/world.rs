@@ -38,7 +38,7 @@ pub(crate) fn limits(global: u32) -> Limits {
         per_template: BTreeMap::new(),
         memory: Bytes::mib(1000),
         queue: Count::of(1000),
-        share: Share { running: Count::of(1000), waiting: Count::of(1000) },
+        share: Share { running: Count::of(1000), waiting: Count::of(1000), party: Count::of(1000) },
         ageing: seconds(30),
     }
 }
@@ -47,6 +47,7 @@ pub(crate) fn want(n: usize, tenant: u8, own: u8) -> Want {
     Want {
         id: id(n),
         tenant: name(tenant),
+        party: name("one"),
         priority: priority(own),
         template: name("plain"),
         memory: Bytes::mib(1),
@@ -451,7 +452,9 @@ impl World {
     }
 
     fn fifo(&self, started: &[usize]) {
-        let class = |w: &Want| (w.tenant.clone(), w.priority, w.template.clone(), w.memory);
+        let class = |w: &Want| {
+            (w.tenant.clone(), w.party.clone(), w.priority, w.template.clone(), w.memory)
+        };
         for (nth, one) in started.iter().enumerate() {
             for two in started.iter().skip(nth).filter(|two| *two < one) {
                 let [one, two] = [one, two].map(|at| &self.sims[*at].want);
