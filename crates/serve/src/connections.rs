@@ -94,6 +94,11 @@ impl Connections {
         (Some(Counted { number, all: Arc::clone(self), connection }), has_evicted)
     }
 
+    /// How many there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.bounds.most
+    }
+
     /// Longest that somebody may do nothing.
     pub(crate) fn idle(&self) -> Duration {
         self.bounds.idle

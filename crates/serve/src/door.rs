@@ -14,7 +14,7 @@ use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{RequestExt, Router};
 use hotcell_access::Scope;
 use hotcell_api::batch::Name;
-use hotcell_api::{self as api, Answer, Called, With};
+use hotcell_api::{self as api, Answer, Ask, Called, With};
 use hotcell_engine::{Attached, Engine, Order, Pace, new_id};
 use hotcell_record::now;
 use hotcell_types::{CallId, Caller};
@@ -22,11 +22,12 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::bodies::Bodies;
 use crate::connections::{Connection, Connections, watched};
 use crate::content;
-use crate::events;
+use crate::events::{self, Phase};
 use crate::hosts::{Hosts, one};
-use crate::input::{self, LARGE_BODIES, Parts};
+use crate::input::{self, Parts};
 use crate::keys::{Identity, Keys, Refused};
 use crate::lanes::{Lanes, Place};
 use crate::lines;
@@ -37,7 +38,7 @@ use crate::openapi::{Accepted, Fields, methods_of, openapi};
 use crate::probe::{Health, Probe};
 use crate::problem::{Trouble, of_call};
 use crate::rate::{Guesses, Requests};
-use crate::route::{MCP, METRICS, OPEN, Reply, Route, routes};
+use crate::route::{Keyed, MCP, METRICS, OPEN, Reply, Route, routes};
 use crate::traces::{self, Context, Traces};
 use crate::under_way::{Attention, Job, Observer, UnderWay, Work};
 
@@ -63,7 +64,7 @@ pub(crate) struct Door {
     observer: Observer,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
-    lanes: Arc<Lanes>,
+    pub(crate) lanes: Arc<Lanes>,
     requests: Requests,
     guesses: Guesses,
     probe: Probe,
@@ -71,7 +72,7 @@ pub(crate) struct Door {
     openapi: Bytes,
     checks: Semaphore,
     slowed: Semaphore,
-    pub(crate) large: Semaphore,
+    pub(crate) bodies: Bodies,
     pub(crate) mcp: Mcp,
 }
 
@@ -98,7 +99,8 @@ impl Door {
         connections: Arc<Connections>,
         log: Log,
     ) -> Door {
-        let (lanes, under_way) = (Arc::<Lanes>::default(), Arc::<UnderWay>::default());
+        let lanes = Arc::new(Lanes::new(connections.most()));
+        let under_way = Arc::<UnderWay>::default();
         let mcp = Mcp::new(
             Arc::clone(&engine),
             Arc::clone(&lanes),
@@ -124,7 +126,7 @@ impl Door {
             openapi: openapi().into(),
             checks: Semaphore::new(CHECKS),
             slowed: Semaphore::new(SLOWED),
-            large: Semaphore::new(LARGE_BODIES),
+            bodies: Bodies::default(),
             mcp,
         }
     }
@@ -380,8 +382,9 @@ impl Door {
             return self.lines(route, request, identity, connection).await;
         }
         let trace = request.extensions().get::<Context>().copied();
-        let request = Asked::read(self, route, request).await?;
-        let place = self.lanes.enter(route.lane, &identity.key, identity.concurrent).await?;
+        let request = Asked::read(self, route, request, &identity.key).await?;
+        let most = identity.concurrent.filter(|_| route.counts());
+        let place = Arc::new(self.lanes.enter(route.lane, &identity.key, most).await?);
         if let Some(connection) = &connection {
             connection.is_used();
         }
@@ -409,11 +412,12 @@ impl Door {
         input::check_type(request.headers(), &lines::MEDIA)?;
         let name = one(request.headers(), IDEMPOTENCY_KEY)?.map(Name::new);
         let order = if query.is_in_order { Order::Given } else { Order::Finished };
-        // Nor does a batch have more at one time than the key.
-        let most = identity.concurrent.map_or(usize::MAX, |most| most.get() as usize);
-        let jobs = query.jobs.unwrap_or(Pace::of_machine().jobs).min(most);
+        // Each job counts: a batch has no more at one time than the key still may.
+        let wanted = query.jobs.unwrap_or(Pace::of_machine().jobs);
+        let entered =
+            self.lanes.enter_with(route.lane, &identity.key, identity.concurrent, wanted).await?;
+        let (place, jobs) = (Arc::new(entered.0), entered.1);
         let manner = lines::Manner { jobs, order, name };
-        let place = self.lanes.enter(route.lane, &identity.key, identity.concurrent).await?;
         if let Some(connection) = &connection {
             connection.is_used();
         }
@@ -426,6 +430,7 @@ impl Door {
             lines::receive(request.into_body(), Arc::clone(&batch), self.connections.idle());
         let (line, taken) = lines::Line::new();
         let (engine, metrics) = (Arc::clone(&self.engine), Arc::clone(&self.metrics));
+        let kept = (attention, Arc::clone(&place));
         tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
             line.carry_out(source, manner, &batch, (&engine, &caller, &metrics));
@@ -433,7 +438,7 @@ impl Door {
         let mut response = lines::response(taken);
         if let Some(connection) = connection {
             let body = std::mem::take(response.body_mut());
-            *response.body_mut() = watched(body, connection, Box::new(attention));
+            *response.body_mut() = watched(body, connection, Box::new(kept));
         }
         Ok(response)
     }
@@ -535,19 +540,34 @@ struct Asked {
     is_left: bool,
 }
 
+/// Who sends the key of a call believes that the request is carried out once, however often it is sent.
+pub(crate) fn no_key_of_a_call(headers: &HeaderMap) -> Result<(), Trouble> {
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        return Ok(());
+    }
+    let what = "the header `Idempotency-Key` means nothing here";
+    let why = "it is for calls, and would be passed over in silence";
+    let fix = "leave it out; /openapi.json lists the routes that take it";
+    Err(Trouble::new(StatusCode::BAD_REQUEST, "bad-request", what, why, fix))
+}
+
 impl Asked {
-    async fn read(door: &Door, route: &Route, mut request: Request) -> Result<Asked, Trouble> {
+    async fn read(
+        door: &Door,
+        route: &Route,
+        mut request: Request,
+        key_id: &str,
+    ) -> Result<Asked, Trouble> {
         let path = request.extract_parts::<RawPathParams>().await.map_err(|_| {
             Trouble::bad_request("the path cannot be read", "it is not UTF-8 once it is decoded")
         })?;
         let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let query = request.uri().query().unwrap_or_default();
         let mut query = input::query(route, &door.fields, query)?;
-        let key = match route.body {
-            crate::route::Body::None => None,
-            _ if !route.answer.is_call() => None,
-            _ => one(request.headers(), IDEMPOTENCY_KEY)?.map(str::to_owned),
-        };
+        let key = one(request.headers(), IDEMPOTENCY_KEY)?.map(str::to_owned);
+        if route.keyed() == Keyed::Nothing && !request.method().is_safe() {
+            no_key_of_a_call(request.headers())?;
+        }
         if let Reply::Events = route.answer {
             query.fields.entry("follow").or_insert(true.into());
             if let Some(at) = events::last_event(request.headers())? {
@@ -562,7 +582,8 @@ impl Asked {
             }
         }
         let (head, body) = request.into_parts();
-        let body = input::body(&head.method, &head.headers, body, &door.large).await?;
+        let room = (&door.bodies, key_id);
+        let body = input::body(&head.method, &head.headers, body, room).await?;
         let parts = Parts { path, query: query.fields, body, key };
         Ok(Asked { parts, headers: head.headers, is_left: query.is_left })
     }
@@ -572,7 +593,8 @@ impl Asked {
 struct Turn {
     door: Arc<Door>,
     caller: Caller,
-    place: Place,
+    /// Also of an answer that was not taken yet.
+    place: Arc<Place>,
     connection: Option<Arc<Connection>>,
     trace: Option<Context>,
 }
@@ -660,20 +682,25 @@ impl Turn {
     async fn events(self, route: &'static Route, asked: Asked) -> Result<Response<Body>, Trouble> {
         let Turn { door, caller, place, connection, .. } = self;
         let ask = asked.parts.ask(route)?;
+        let Ask::Logs { call, .. } = ask else { return Err(door.panicked()) };
+        // Before it is looked whether it has ended: nothing is missed.
+        let phases = door.observer.follow(call);
+        let first = phases.as_ref().map_or(Phase::Running, |phases| *phases.borrow());
         let job = door.under_way.begin(route.lane, Work::Nothing);
         let ended = Ended(Arc::clone(&door), Arc::clone(&job));
         let attention = door.attention(&job);
         let (line, begun, taken) = events::Line::new();
         let engine = Arc::clone(&door.engine);
+        let kept = (attention, Arc::clone(&place));
         tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
-            line.tell(&engine, &caller, ask, &job);
+            line.tell(&engine, &caller, (ask, first), &job);
         });
         begun.await.unwrap_or_else(|_| Err(door.panicked()))?;
-        let mut response = events::response(taken);
+        let mut response = events::response(call, taken, phases.filter(|_| first == Phase::Queued));
         if let Some(connection) = connection {
             let body = std::mem::take(response.body_mut());
-            *response.body_mut() = watched(body, connection, Box::new(attention));
+            *response.body_mut() = watched(body, connection, Box::new(kept));
         }
         Ok(response)
     }

@@ -1,6 +1,7 @@
 //! What a call prints, as server-sent events. The id of an event is how far both streams are with it, so
 //! that whoever comes back with `Last-Event-ID` is sent exactly what is missing.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use hotcell_engine::{Attached, Engine, Position};
 use hotcell_types::{CallId, Caller, Status};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::connections::from_pieces;
 use crate::hosts::one;
@@ -29,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 #[serde(untagged)]
 #[schemars(rename = "RunEvent")]
 pub(crate) enum Event {
-    /// `state`: the first, and whether it has ended.
+    /// `state`: how far it is. The first, and whenever that has changed.
     State(State),
     /// `output` and `usage`.
     Log(api::Log),
@@ -44,10 +45,29 @@ pub(crate) enum Event {
 pub(crate) struct State {
     #[schemars(with = "String")]
     call: CallId,
+    state: Phase,
     /// `null` while it goes on.
     #[schemars(with = "Option<String>")]
     status: Option<Status>,
 }
+
+/// How far a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "RunPhase")]
+pub(crate) enum Phase {
+    /// It is in the record, and waits for its turn.
+    Queued,
+    /// It has its turn, or goes on in another process.
+    Running,
+    Ended,
+}
+
+/// How far a call of this process is, as long as it goes on.
+pub(crate) type Phases = watch::Receiver<Phase>;
+
+/// What is sent, and where whoever has it stands.
+pub(crate) type Piece = (Position, Bytes);
 
 impl Event {
     pub(crate) const NAMES: [&str; 5] = ["state", "output", "usage", "end", "error"];
@@ -92,18 +112,25 @@ pub(crate) type Begun = Result<(), Trouble>;
 /// What goes on between the engine and a connection.
 pub(crate) struct Line {
     begun: Option<tokio::sync::oneshot::Sender<Begun>>,
-    out: mpsc::Sender<Bytes>,
+    out: mpsc::Sender<Piece>,
 }
 
 impl Line {
-    pub(crate) fn new() -> (Line, tokio::sync::oneshot::Receiver<Begun>, mpsc::Receiver<Bytes>) {
+    pub(crate) fn new() -> (Line, tokio::sync::oneshot::Receiver<Begun>, mpsc::Receiver<Piece>) {
         let (out, taken) = mpsc::channel(WAITING);
         let (begun, hear) = tokio::sync::oneshot::channel();
         (Line { begun: Some(begun), out }, hear, taken)
     }
 
-    /// Tells everything, until there is no more or nobody listens. On a thread that may block.
-    pub(crate) fn tell(mut self, engine: &Arc<Engine>, caller: &Caller, ask: Ask, job: &Job) {
+    /// Tells everything, until there is no more or nobody listens. That a call which is `first` queued runs
+    /// is told by [`response`]. On a thread that may block.
+    pub(crate) fn tell(
+        mut self,
+        engine: &Arc<Engine>,
+        caller: &Caller,
+        (ask, first): (Ask, Phase),
+        job: &Job,
+    ) {
         let Ask::Logs { call, stdout, stderr, .. } = ask else { return };
         let mut at = Position { stdout, stderr };
         let shown = api::answer(engine, caller, Ask::Show { call }, with(job, &mut |_, _| true));
@@ -113,7 +140,8 @@ impl Line {
             Err(problem) => return self.begin(Err(problem.into())),
         };
         self.begin(Ok(()));
-        if !self.send(&Event::State(State { call, status }), at) {
+        let state = status.map_or(first, |_| Phase::Ended);
+        if !self.send(&Event::State(State { call, state, status }), at) {
             return;
         }
         let mut tell = |log: api::Log, position: Position| {
@@ -124,7 +152,13 @@ impl Line {
         let last = match told {
             // Nobody listens any more, or the server is about to end: the end is not known.
             Ok(Answer::Call(shown)) if shown.status.is_none() => return,
-            Ok(Answer::Call(shown)) => Event::End(shown),
+            Ok(Answer::Call(shown)) => {
+                let ended = State { call, state: Phase::Ended, status: shown.status };
+                if state != Phase::Ended && !self.send(&Event::State(ended), at) {
+                    return;
+                }
+                Event::End(shown)
+            }
             Ok(_) => return,
             Err(problem) => Event::Error(problem),
         };
@@ -140,7 +174,7 @@ impl Line {
 
     /// Waits for room; whether anybody listens.
     fn send(&self, event: &Event, at: Position) -> bool {
-        self.out.blocking_send(event.bytes(at)).is_ok()
+        self.out.blocking_send((at, event.bytes(at))).is_ok()
     }
 }
 
@@ -148,11 +182,52 @@ fn with<'a>(job: &'a Job, log: &'a mut dyn FnMut(api::Log, Position) -> bool) ->
     With { attached: Attached::default(), interrupt: &job.interrupt, log }
 }
 
-/// The stream, with a sign of life now and again.
-pub(crate) fn response(mut events: mpsc::Receiver<Bytes>) -> Response<Body> {
+/// When a call of this process has its turn that waits for it.
+type Turn = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+fn turn(mut phases: Phases) -> Turn {
+    Box::pin(async move { phases.wait_for(|phase| *phase == Phase::Running).await.is_ok() })
+}
+
+/// What a call prints, and in between that it has its turn: before anything that it prints.
+struct Told {
+    call: CallId,
+    events: mpsc::Receiver<Piece>,
+    /// Of a call that was told to wait.
+    turn: Option<Turn>,
+    /// Where whoever listens stands, once anything was told.
+    at: Option<Position>,
+}
+
+impl Told {
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let (Some(at), Some(turn)) = (self.at, &mut self.turn)
+            && let Poll::Ready(has_turn) = turn.as_mut().poll(context)
+        {
+            self.turn = None;
+            if has_turn {
+                let state = State { call: self.call, state: Phase::Running, status: None };
+                return Poll::Ready(Some(Event::State(state).bytes(at)));
+            }
+        }
+        self.events.poll_recv(context).map(|piece| {
+            let (at, bytes) = piece?;
+            self.at = Some(at);
+            Some(bytes)
+        })
+    }
+}
+
+/// The stream, with a sign of life now and again. `phases` is that of a call which is told to be queued.
+pub(crate) fn response(
+    call: CallId,
+    events: mpsc::Receiver<Piece>,
+    phases: Option<Phases>,
+) -> Response<Body> {
     let mut beat = Box::pin(tokio::time::sleep(HEARTBEAT));
+    let mut told = Told { call, events, turn: phases.map(turn), at: None };
     let next = move |context: &mut Context<'_>| {
-        let piece = match events.poll_recv(context) {
+        let piece = match told.next(context) {
             Poll::Ready(piece) => piece,
             Poll::Pending => match beat.as_mut().poll(context) {
                 Poll::Ready(()) => Some(Bytes::from_static(b": \n\n")),

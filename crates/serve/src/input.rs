@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, StatusCode};
 use hotcell_api::{Ask, without_types};
@@ -12,22 +12,18 @@ use hotcell_request::Fault;
 use hotcell_request::json::{self, Bounds};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
 
+use crate::bodies::{Bodies, Taken};
 use crate::hosts::one;
 use crate::lines::JOBS_MOST;
 use crate::openapi::{Fields, Kind};
 use crate::problem::Trouble;
-use crate::route::{self, Reply, Route};
+use crate::route::{self, Keyed, Reply, Route};
 
 /// Longest body.
 pub(crate) const MOST_BODY: usize = Bounds::CALL.bytes;
 /// Longest that it may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Longest that is read without asking for room.
-const SMALL_BODY: usize = 64 * 1024;
-/// Larger ones that are read at one time.
-pub(crate) const LARGE_BODIES: usize = 8;
 
 /// What a query says.
 #[derive(Debug, Default)]
@@ -102,39 +98,34 @@ fn shown(text: &str) -> String {
     text.chars().take(40).collect::<String>().escape_default().to_string()
 }
 
-/// The bytes of a body, within their bounds.
+/// The bytes of a body, within their bounds and those of the key that sends it.
 pub(crate) async fn body(
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-    large: &Semaphore,
-) -> Result<Bytes, Trouble> {
+    (bodies, key): (&Bodies, &str),
+) -> Result<Taken, Trouble> {
     let declared = one(headers, CONTENT_LENGTH.as_str())?.map(str::parse::<u64>).transpose();
     let declared = declared.map_err(|error| {
         Trouble::bad_request("the length of the body cannot be read", error.to_string()).last()
     })?;
     let is_chunked = headers.contains_key(TRANSFER_ENCODING);
     if declared.unwrap_or(0) == 0 && !is_chunked {
-        return Ok(Bytes::new());
+        return Ok(Taken::default());
     }
     if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
         let why = format!("{method} takes none here");
         return Err(Trouble::bad_request("the request has a body", why).last());
     }
-    if declared.is_some_and(|length| length > MOST_BODY as u64) {
+    // Without a length, it may be as long as any.
+    let length = declared.map_or(Ok(MOST_BODY), usize::try_from).unwrap_or(usize::MAX);
+    if length > MOST_BODY {
         return Err(too_large());
     }
     check_type(headers, &["application/json"])?;
-    let is_small = declared.is_some_and(|length| length <= SMALL_BODY as u64);
-    let read = async {
-        // Held until it is read; after that it counts as what it is used for.
-        let _room = match is_small {
-            true => None,
-            false => Some(large.acquire().await.map_err(|_| too_large())?),
-        };
-        collect(body).await
-    };
-    tokio::time::timeout(BODY_TIME, read).await.unwrap_or_else(|_| {
+    let room = bodies.room(key, length).await?;
+    let read = tokio::time::timeout(BODY_TIME, collect(body)).await;
+    read.map(|read| read.map(|bytes| Taken::new(bytes.into(), room))).unwrap_or_else(|_| {
         let why = format!("it took longer than {} s to arrive", BODY_TIME.as_secs());
         let status = StatusCode::REQUEST_TIMEOUT;
         let what = "the body came too slowly";
@@ -142,7 +133,7 @@ pub(crate) async fn body(
     })
 }
 
-async fn collect(mut body: Body) -> Result<Bytes, Trouble> {
+async fn collect(mut body: Body) -> Result<Vec<u8>, Trouble> {
     let mut all: Vec<u8> = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {
@@ -155,7 +146,7 @@ async fn collect(mut body: Body) -> Result<Bytes, Trouble> {
             all.extend_from_slice(&data);
         }
     }
-    Ok(all.into())
+    Ok(all)
 }
 
 pub(crate) fn too_large() -> Trouble {
@@ -199,7 +190,7 @@ pub(crate) struct Parts {
     /// By name, as the path has them.
     pub(crate) path: Vec<(String, String)>,
     pub(crate) query: Map<String, Value>,
-    pub(crate) body: Bytes,
+    pub(crate) body: Taken,
     /// Of `Idempotency-Key`.
     pub(crate) key: Option<String>,
 }
@@ -208,7 +199,9 @@ impl Parts {
     /// The question. Large bodies take a while: on a thread that may block.
     pub(crate) fn ask(self, route: &Route) -> Result<Ask, Trouble> {
         let Parts { path, query, body, key } = self;
-        let mut given = members(&body)?;
+        let mut given = members(&body.bytes)?;
+        // What it was is used up, and it takes room.
+        drop(body);
         for (name, field) in route.places() {
             let found = path.iter().find(|(one, _)| one == name);
             let value = found.map(|(_, value)| value.clone()).unwrap_or_default();
@@ -221,15 +214,23 @@ impl Parts {
         for (name, value) in query {
             insert(&mut all, &name, value)?;
         }
-        if let Some(key) = key {
-            let place = match route.ask {
-                "run" => "manner",
-                _ => "request",
-            };
-            let place = all.entry(place).or_insert_with(|| Value::Object(Map::new()));
-            if let Some(place) = place.as_object_mut() {
-                insert(place, "key", key.into())?;
+        match (key, route.keyed()) {
+            (Some(key), Keyed::Call) => {
+                let place = match route.ask {
+                    "run" => "manner",
+                    _ => "request",
+                };
+                insert_key(&mut all, place, key)?;
             }
+            (Some(key), Keyed::EachCall) => {
+                let calls = all.get_mut("calls").and_then(Value::as_array_mut);
+                let calls = calls.into_iter().flatten().filter_map(Value::as_object_mut);
+                for (call, n) in calls.zip(0..) {
+                    insert_key(call, "request", format!("{key}/{n}"))?;
+                }
+            }
+            // Of lines, it is for those who read them; elsewhere there is none.
+            (_, Keyed::EachLine | Keyed::Nothing) | (None, _) => {}
         }
         insert(&mut all, "ask", route.ask.into())?;
         serde_json::from_value(Value::Object(all)).map_err(|error| {
@@ -255,6 +256,12 @@ pub(crate) fn bad_json(fault: &Fault) -> Trouble {
     Trouble::new(StatusCode::BAD_REQUEST, "bad-json", what, why, fix).at(fault.at())
 }
 
+/// The key of a call, where its request has it.
+fn insert_key(all: &mut Map<String, Value>, place: &str, key: String) -> Result<(), Trouble> {
+    let place = all.entry(place).or_insert_with(|| Value::Object(Map::new()));
+    place.as_object_mut().map_or(Ok(()), |place| insert(place, "key", key.into()))
+}
+
 /// What has a place of its own is not given in another one.
 fn insert(into: &mut Map<String, Value>, name: &str, value: Value) -> Result<(), Trouble> {
     if into.contains_key(name) {
@@ -278,7 +285,8 @@ mod tests {
 
     fn parts(path: &[(&str, &str)], body: &str) -> Parts {
         let path = path.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
-        Parts { path, query: Map::new(), body: body.to_owned().into(), key: None }
+        let body = Taken::new(body.to_owned().into(), None);
+        Parts { path, query: Map::new(), body, key: None }
     }
 
     #[test]
@@ -293,6 +301,17 @@ mod tests {
             Parts { key: Some("k".into()), ..parts(&[], r#"{"run": {"command": ["true"]}}"#) };
         let Ok(Ask::Run { manner, .. }) = keyed.ask(route("run")) else { panic!() };
         assert_eq!(manner.key.unwrap().as_str(), "k");
+    }
+
+    #[test]
+    fn a_key_is_that_of_each_call() {
+        let calls = r#"{"calls": [{"request": {"tool": "add"}}, {"request": {"tool": "sub"}}]}"#;
+        let keyed = |body| Parts { key: Some("k".into()), ..parts(&[], body) }.ask(route("batch"));
+        let Ok(Ask::Batch { calls }) = keyed(calls) else { panic!() };
+        assert_eq!(calls[0].request, serde_json::json!({"tool": "add", "key": "k/0"}));
+        assert_eq!(calls[1].request["key"], "k/1");
+        let twice = r#"{"calls": [{"request": {"tool": "add", "key": "own"}}]}"#;
+        assert_eq!(keyed(twice).unwrap_err().status(), 400);
     }
 
     #[test]

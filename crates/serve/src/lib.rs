@@ -5,6 +5,7 @@
 //! The engine blocks and tokio does not: what asks the engine runs on threads of a bounded pool (`lanes`).
 //! HTTP/1.1 only, without TLS: what is in front of it can do better at both.
 
+mod bodies;
 mod connections;
 mod content;
 mod door;

@@ -24,10 +24,11 @@ use hotcell_request::json::{self, Bounds};
 use hotcell_request::{Tool, ToolName};
 use hotcell_types::{Caller, Door as Through};
 use http_body_util::BodyExt;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::connections::watched;
-use crate::door::{Answered, Door, Told, named, told};
+use crate::door::{Answered, Door, Told, named, no_key_of_a_call, told};
 use crate::hosts::one;
 use crate::input::{self, MOST_BODY};
 use crate::keys::Identity;
@@ -119,8 +120,7 @@ impl Mcp {
         if let Some(known) = keys.get(&who.key) {
             return Arc::clone(known);
         }
-        // Who has no session needs nothing to be kept.
-        keys.retain(|_, one| one.sessions.sessions.try_read().is_ok_and(|all| !all.is_empty()));
+        keys.retain(|_, one| is_wanted(Arc::strong_count(one), &one.sessions));
         let made = Arc::new(self.made(who));
         keys.insert(who.key.clone(), Arc::clone(&made));
         made
@@ -173,6 +173,12 @@ impl Mcp {
     }
 }
 
+/// Whether what a key has is to be kept: while somebody is about to use it, or has a session. What is being
+/// changed just now has one, or had one until now.
+fn is_wanted(holders: usize, sessions: &LocalSessionManager) -> bool {
+    holders > 1 || sessions.sessions.try_read().map_or(true, |all| !all.is_empty())
+}
+
 pub(crate) async fn handle(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
     let (id, _) = named(&request);
     let mut who = None;
@@ -196,9 +202,13 @@ async fn answer(
 ) -> Result<Response<Body>, Trouble> {
     let (_, connection) = named(&request);
     let who = who.insert(door.identify(request.headers(), connection.clone(), MCP.2).await?);
+    no_key_of_a_call(request.headers())?;
     let (mut head, body) = request.into_parts();
-    let body = input::body(&head.method, &head.headers, body, &door.large).await?;
-    let begins = head.method == Method::POST && begins_session(&head.headers, &body).await?;
+    let room = (&door.bodies, who.key.as_str());
+    let body = input::body(&head.method, &head.headers, body, room).await?;
+    let wish = Wish::of(&head.method, &head.headers, &body.bytes).await?;
+    // What is asked there counts, and not that somebody can ask.
+    let place = door.lanes.enter(wish.lane(), &who.key, None).await?;
     if let Some(connection) = &connection {
         connection.is_used();
     }
@@ -206,8 +216,9 @@ async fn answer(
     head.headers.remove(header::AUTHORIZATION);
     let own = door.mcp.of(who);
     let service = if head.method == Method::GET { &own.listens } else { &own.asks };
+    let (body, room) = body.split();
     let request = Request::from_parts(head, Body::from(body));
-    let response = if begins {
+    let response = if wish == Wish::Begin {
         let _alone = door.mcp.beginning.lock().await;
         door.mcp.has_room(&own).await?;
         service.handle(request).await
@@ -217,27 +228,55 @@ async fn answer(
     let mut response = in_our_words(response.map(Body::new)).await?;
     if let Some(connection) = connection {
         let body = std::mem::take(response.body_mut());
-        *response.body_mut() = watched(body, connection, ());
+        // What it was asked with is kept there until it has answered.
+        *response.body_mut() = watched(body, connection, Box::new((place, room)));
     }
     Ok(response)
 }
 
-/// Whether a message asks for a session. What is no JSON goes no further, nor what could be read in two ways.
-async fn begins_session(headers: &HeaderMap, body: &Bytes) -> Result<bool, Trouble> {
-    let has_session = one(headers, "mcp-session-id")?.is_some();
-    let read = |body: &[u8]| {
-        let value = json::parse(body, &Bounds::CALL).map_err(|fault| input::bad_json(&fault))?;
-        Ok(value.get("method").is_some_and(|method| method == "initialize"))
-    };
-    let is_hello: bool = match body.len() <= READ_HERE {
-        true => read(body)?,
-        false => {
-            let body = body.clone();
-            let read = tokio::task::spawn_blocking(move || read(&body)).await;
-            read.unwrap_or_else(|_| Err(not_a_message("it could not be read")))?
+/// What a request at this path is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// A session.
+    Begin,
+    /// To hear what is new, and nothing else.
+    Listen,
+    /// Anything that is answered.
+    Ask,
+}
+
+impl Wish {
+    /// What is no JSON goes no further, nor what could be read in two ways.
+    async fn of(method: &Method, headers: &HeaderMap, body: &Bytes) -> Result<Wish, Trouble> {
+        match *method {
+            Method::GET => return Ok(Wish::Listen),
+            Method::POST => {}
+            _ => return Ok(Wish::Ask),
         }
-    };
-    Ok(is_hello && !has_session)
+        let has_session = one(headers, "mcp-session-id")?.is_some();
+        let read = move |body: &[u8]| {
+            let value =
+                json::parse(body, &Bounds::CALL).map_err(|fault| input::bad_json(&fault))?;
+            Ok(match value.get("method").and_then(Value::as_str) {
+                Some("initialize") if !has_session => Wish::Begin,
+                Some("subscriptions/listen") => Wish::Listen,
+                _ => Wish::Ask,
+            })
+        };
+        if body.len() <= READ_HERE {
+            return read(body);
+        }
+        let body = body.clone();
+        let read = tokio::task::spawn_blocking(move || read(&body)).await;
+        read.unwrap_or_else(|_| Err(not_a_message("it could not be read")))
+    }
+
+    fn lane(self) -> Lane {
+        match self {
+            Wish::Begin | Wish::Ask => Lane::Talks,
+            Wish::Listen => Lane::Listens,
+        }
+    }
 }
 
 fn not_a_message(why: &str) -> Trouble {
@@ -364,4 +403,20 @@ fn may(scopes: &Scopes, need: Need) -> Result<(), Problem> {
     let (what, why) = ("the key does not open this", format!("it is not for `{scope}`"));
     let fix = "use a key that is, or have one made";
     Err(Problem::new(ProblemKind::Blocked, what, why, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_key_has_is_kept_while_somebody_uses_it_or_changes_it() {
+        let sessions = LocalSessionManager::default();
+        assert!(!is_wanted(1, &sessions), "it has none, and nobody is about to begin one");
+        assert!(is_wanted(2, &sessions), "somebody has it in hand");
+        let changing = sessions.sessions.try_write().unwrap();
+        assert!(is_wanted(1, &sessions), "it cannot be known now");
+        drop(changing);
+        assert!(!is_wanted(1, &sessions));
+    }
 }

@@ -15,7 +15,7 @@ use crate::events::Event;
 use crate::lines::{JOBS_MOST, MEDIA};
 use crate::probe::{Health, Ready};
 use crate::problem::{self, Document};
-use crate::route::{Body, METRICS, OPEN, Reply, Route, routes};
+use crate::route::{Body, Keyed, METRICS, OPEN, Reply, Route, routes};
 
 /// What is answered when a call goes on by itself.
 #[derive(Debug, serde::Serialize, JsonSchema)]
@@ -127,7 +127,8 @@ fn document(fields: &Fields, routes: &[Route]) -> Value {
             "title": "hotcell",
             "version": "1",
             "summary": "Runs untrusted code in a sandbox it cannot leave",
-            "description": "docs/serve.md is the guide.",
+            "description": "docs/serve.md is the guide. Where no `Idempotency-Key` is listed, a request \
+                that would change something and has one is refused with 400.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -233,12 +234,6 @@ fn parameters(fields: &Fields, route: &Route) -> Vec<Value> {
                 "name": "wait", "in": "query", "schema": { "type": "boolean", "default": true },
                 "description": "`false`: answer with 202 and the id as soon as it is in the record",
             }));
-            all.push(json!({
-                "name": "Idempotency-Key", "in": "header",
-                "schema": { "type": "string", "minLength": 1, "maxLength": Key::MAX,
-                    "pattern": "^[!-~]+$" },
-                "description": "The same key is the same call, however often it is sent",
-            }));
         }
         Reply::Lines => {
             all.push(json!({
@@ -249,11 +244,6 @@ fn parameters(fields: &Fields, route: &Route) -> Vec<Value> {
             all.push(json!({
                 "name": "in_order", "in": "query", "schema": { "type": "boolean", "default": false },
                 "description": "`true`: results in the order of the jobs, not as they finish",
-            }));
-            all.push(json!({
-                "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1 },
-                "description": "The same job of a batch with the same key is the same call, however \
-                    often it is sent",
             }));
         }
         Reply::Events => all.push(json!({
@@ -267,7 +257,30 @@ fn parameters(fields: &Fields, route: &Route) -> Vec<Value> {
         })),
         _ => {}
     }
+    all.extend(key_of_a_call(route));
     all
+}
+
+fn key_of_a_call(route: &Route) -> Option<Value> {
+    let visible = |most| json!({ "type": "string", "minLength": 1, "maxLength": most, "pattern": "^[!-~]+$" });
+    let (schema, description) = match route.keyed() {
+        Keyed::Nothing => return None,
+        Keyed::Call => {
+            (visible(Key::MAX), "The same key is the same call, however often it is sent")
+        }
+        // What is left of the longest when `/9999` is behind it.
+        Keyed::EachCall => (
+            visible(Key::MAX - 5),
+            "The key of each call, with `/` and its number behind it, counted from 0: the same call \
+             of a batch with the same key is carried out once, however often it is sent",
+        ),
+        Keyed::EachLine => (
+            json!({ "type": "string", "minLength": 1 }),
+            "The same job of a batch with the same key is the same call, however often it is sent",
+        ),
+    };
+    let name = "Idempotency-Key";
+    Some(json!({ "name": name, "in": "header", "schema": schema, "description": description }))
 }
 
 /// A query has a field or has it not: there is no `null` in it.

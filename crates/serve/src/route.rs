@@ -41,6 +41,18 @@ pub(crate) enum Body {
     Lines,
 }
 
+/// What the header `Idempotency-Key` is the key of. Elsewhere it is refused: whoever sends it relies on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keyed {
+    /// The call.
+    Call,
+    /// Each call of several, with its number behind it.
+    EachCall,
+    /// Each line.
+    EachLine,
+    Nothing,
+}
+
 /// What comes back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
@@ -69,11 +81,27 @@ pub(crate) enum Lane {
     Waits,
     /// Sends contents.
     Contents,
+    /// An answer at `/mcp`; what is asked for in it has a place of its own besides.
+    Talks,
+    /// Only listens there, for as long as it likes.
+    Listens,
 }
 
 impl Lane {
-    pub(crate) const ALL: [Lane; 5] =
-        [Lane::Reads, Lane::Calls, Lane::Batches, Lane::Waits, Lane::Contents];
+    pub(crate) const ALL: [Lane; 7] = [
+        Lane::Reads,
+        Lane::Calls,
+        Lane::Batches,
+        Lane::Waits,
+        Lane::Contents,
+        Lane::Talks,
+        Lane::Listens,
+    ];
+
+    /// Whether a request in it has a thread. Nothing is done in the others.
+    pub(crate) fn has_thread(self) -> bool {
+        !matches!(self, Lane::Talks | Lane::Listens)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -82,6 +110,8 @@ impl Lane {
             Lane::Batches => "batches",
             Lane::Waits => "waits",
             Lane::Contents => "contents",
+            Lane::Talks => "talks",
+            Lane::Listens => "listens",
         }
     }
 }
@@ -135,6 +165,21 @@ impl Route {
 
     fn lane(self, lane: Lane) -> Route {
         Route { lane, ..self }
+    }
+
+    pub(crate) fn keyed(&self) -> Keyed {
+        match self.answer {
+            Reply::Call if self.body != Body::None => Keyed::Call,
+            Reply::Lines => Keyed::EachLine,
+            _ if self.ask == "batch" => Keyed::EachCall,
+            _ => Keyed::Nothing,
+        }
+    }
+
+    /// Whether it counts among those that a key may have at one time. Who has as many as that can still end
+    /// one of them.
+    pub(crate) fn counts(&self) -> bool {
+        self.ask != "cancel"
     }
 
     /// The names in braces, and the fields of the question that they are.
@@ -492,11 +537,4 @@ fn table() -> Vec<Route> {
             "Make a token worth nothing",
         ),
     ]
-}
-
-impl Reply {
-    /// Whether it is a call that ends when whoever asked for it goes away.
-    pub(crate) fn is_call(self) -> bool {
-        matches!(self, Reply::Call)
-    }
 }

@@ -1,6 +1,7 @@
 //! Requests that are being answered, for whoever wants them to end: a client that went away, or the whole
 //! server; and calls that somebody wants to hear of as soon as they are in the record.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,9 @@ use std::time::Duration;
 use hotcell_engine::{self as engine, Brake, Engine, Stage, Watch};
 use hotcell_types::{CallId, Caller};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
+use crate::events::{Phase, Phases};
 use crate::metrics::Metrics;
 use crate::route::Lane;
 use crate::traces::Traces;
@@ -161,6 +163,42 @@ struct Observed {
     traces: Option<Traces>,
     metrics: Arc<Metrics>,
     begun: Mutex<HashMap<CallId, oneshot::Sender<()>>>,
+    /// Calls that go on in this process and are in the record.
+    phases: Mutex<HashMap<CallId, watch::Sender<Phase>>>,
+}
+
+thread_local! {
+    /// Stages of a call are told on the call's own thread, one after the other.
+    static GOES_ON: RefCell<Option<GoesOn>> = const { RefCell::new(None) };
+}
+
+/// Until it is dropped, somebody can ask how far a call is: by its end, by the next call of its thread, or
+/// by the end of that.
+struct GoesOn(Arc<Observed>, CallId);
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        lock(&self.0.phases).remove(&self.1);
+    }
+}
+
+impl Observed {
+    fn passed(self: &Arc<Observed>, call: CallId, stage: Stage) {
+        match stage {
+            Stage::Intended => {
+                lock(&self.phases).insert(call, watch::Sender::new(Phase::Queued));
+                // The one before has come as far as it will.
+                GOES_ON.set(Some(GoesOn(Arc::clone(self), call)));
+            }
+            Stage::Scheduled => {
+                if let Some(phase) = lock(&self.phases).get(&call) {
+                    phase.send_replace(Phase::Running);
+                }
+            }
+            Stage::Recorded => GOES_ON.set(None),
+            Stage::Called | Stage::Judged | Stage::Prepared | Stage::CarriedOut => {}
+        }
+    }
 }
 
 impl Observer {
@@ -178,6 +216,7 @@ impl Observer {
         let observed = Arc::clone(&self.0);
         Watch::new(move |call, stage| {
             observed.metrics.passed(call, stage);
+            observed.passed(call, stage);
             if let Some(traces) = &observed.traces {
                 traces.passed(call, stage);
             }
@@ -199,6 +238,11 @@ impl Observer {
         let (tell, hear) = oneshot::channel();
         lock(&self.0.begun).insert(call, tell);
         hear
+    }
+
+    /// How far a call is, and what becomes of that; nothing of one that does not go on here.
+    pub(crate) fn follow(&self, call: CallId) -> Option<Phases> {
+        lock(&self.0.phases).get(&call).map(watch::Sender::subscribe)
     }
 
     pub(crate) fn forget(&self, call: CallId) {

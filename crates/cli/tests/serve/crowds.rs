@@ -187,3 +187,124 @@ fn a_key_has_its_rate_and_its_share_api_21() {
         }
     });
 }
+
+/// What a family of the metrics says.
+fn number(server: &Server, key: &str, family: &str) -> usize {
+    let text = server.get("/metrics", Some(key)).text();
+    let line = text.lines().find_map(|line| line.strip_prefix(family)?.strip_prefix(' '));
+    line.map_or(0, |number| number.parse().unwrap())
+}
+
+fn until(look: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !look() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Both keys are of the one tenant that there is without anybody's saying, as most keys are.
+#[test]
+fn one_run_of_a_key_does_not_wait_for_all_that_another_has_queued_api_21() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let greedy = server.key_with("run", &["--subject", "greedy"]);
+    let modest = server.key_with("run,metrics", &["--subject", "modest"]);
+    let ended = || number(&server, &modest, "hotcell_calls_total{status=\"success\"}");
+    let going = || number(&server, &modest, "hotcell_lane_taken{lane=\"calls\"}");
+    thread::scope(|scope| {
+        let many = 90;
+        for _ in 0..many {
+            scope.spawn(|| assert_eq!(server.shell(&greedy, "", "sleep 0.7").status, 200));
+        }
+        // All of them wait for their turn in the engine, but those that have one.
+        until(|| going() + ended() >= many);
+        let before = ended();
+        assert_eq!(server.shell(&modest, "", "true").status, 200);
+        let passed = ended() - before;
+        // Those that had a turn by then end before, and perhaps those that got one until it was asked.
+        let turns = 4 * thread::available_parallelism().map_or(1, usize::from);
+        assert!(passed <= turns, "{passed} of {many} ended before it");
+    });
+}
+
+/// In whatever lanes they are.
+#[test]
+fn a_key_has_so_many_requests_at_one_time_altogether() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key_with("run,runs:read,tools", &["--concurrent", "3"]);
+    let watch = server.key("metrics,run,runs:read");
+    // A batch counts with each job that it may have at one time, and has no more than there may be.
+    let more = "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let batch = |jobs: usize| {
+        let mut stream = server.connect();
+        let path = format!("/v1/batches?jobs={jobs}");
+        stream.write_all(server.head("POST", &path, Some(&key), more).as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (stream, String::from_utf8_lossy(&first).into_owned())
+    };
+    let (two, status) = batch(2);
+    assert_eq!(status, "HTTP/1.1 200");
+    assert_eq!(server.get("/v1/tools/add", Some(&key)).status, 200, "one is left");
+    let call = server.left(&watch, "sleep 60");
+    let (mut one, status) = batch(16);
+    assert_eq!(status, "HTTP/1.1 200");
+    // It has one at one time, however many were asked for.
+    let job = "{\"run\": {\"language\": \"shell\", \"code\": \"sleep 60\"}}\n".repeat(5);
+    write!(one, "{:x}\r\n{job}\r\n", job.len()).unwrap();
+    let runs = || server.get("/v1/runs", Some(&watch)).json()["runs"].as_array().unwrap().len();
+    until(|| runs() >= 2);
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(runs(), 2);
+    for path in ["/v1/tools/add", "/v1/runs"] {
+        server.get(path, Some(&key)).is_problem(429, "too-many-at-once");
+    }
+    server.shell(&key, "", "true").is_problem(429, "too-many-at-once");
+    assert!(batch(1).1.ends_with("429"));
+    // What goes on can be ended all the same.
+    let cancel = format!("/v1/runs/{call}/cancel");
+    assert_eq!(server.ask("POST", &cancel, Some(&key), "", None).status, 200);
+    drop((one, two));
+    until(|| server.get("/v1/tools/add", Some(&key)).status == 200);
+}
+
+/// Also while they wait for a place: a long body is in memory until a question was made of it.
+#[test]
+fn long_bodies_have_so_much_room_together_api_04() {
+    const EACH: usize = 15 << 20;
+    // Eight places for calls, of which a key has six; four times as many wait.
+    let server = Server::with(&["--connections", "64"]);
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,metrics");
+    let other = server.key("tools");
+    let body =
+        format!("{{\"run\": {{\"command\": [\"true\"], \"nonsense\": \"{}\"}}}}", "x".repeat(EACH));
+    let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    let text = server.head("POST", "/v1/runs", Some(&key), &head) + &body;
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..6).map(|_| server.left(&key, "sleep 60")).collect();
+        let going = || number(&server, &key, "hotcell_lane_taken{lane=\"calls\"}");
+        assert_eq!(going(), 6);
+        let before = server.memory();
+        let all: Vec<_> = (0..20).map(|_| scope.spawn(|| server.raw(text.as_bytes()))).collect();
+        // Others are served meanwhile.
+        assert!(healthy(&server, &other, 3) < Duration::from_secs(10));
+        let refused = |one: Option<Answer>| one.is_none_or(|one| [503, 429].contains(&one.status));
+        assert!(all.into_iter().all(|one| refused(one.join().unwrap())));
+        let grown = server.most_memory().saturating_sub(before) / 1024;
+        // 96 MiB for one key, each of which grew until it was there.
+        assert!(grown < 220, "{grown} MiB");
+        for call in calls {
+            let cancel = format!("/v1/runs/{call}/cancel");
+            server.ask("POST", &cancel, Some(&key), "", None);
+        }
+    });
+}

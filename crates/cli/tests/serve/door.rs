@@ -191,6 +191,57 @@ fn the_same_key_is_the_same_call_api_08() {
     assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
 }
 
+/// Who sends a key relies on it: it holds, or it is refused.
+#[test]
+fn a_key_of_a_call_is_never_passed_over_api_08() {
+    let server = Server::start();
+    let key = server.key("admin");
+    let once = "Idempotency-Key: once\r\n";
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    for (method, path, body) in [
+        ("POST", format!("/v1/runs/{id}/replay"), Some("{}")),
+        ("POST", format!("/v1/runs/{id}/cancel"), None),
+        ("POST", "/v1/policy/check".into(), Some(r#"{"text": ""}"#)),
+        ("POST", "/v1/tokens/narrow".into(), Some(r#"{"token": "x", "bounds": {}}"#)),
+        ("POST", format!("/v1/approvals/{}/await", "0".repeat(32)), None),
+        ("POST", format!("/v1/approvals/{}/withdraw", "0".repeat(32)), None),
+        ("PUT", "/v1/artifacts/x/tags/y".into(), None),
+        ("DELETE", "/v1/artifacts/x/tags/y".into(), None),
+        ("POST", "/v1/artifacts/x/rollback".into(), Some(r#"{"version": 1}"#)),
+        ("POST", "/mcp".into(), Some("{}")),
+    ] {
+        let refused = server.ask(method, &path, Some(&key), once, body);
+        refused.is_problem(400, "bad-request");
+        assert!(refused.text().contains("Idempotency-Key"), "{method} {path}: {refused:?}");
+    }
+    // Nothing is changed by a look.
+    assert_eq!(server.ask("GET", "/v1/runs", Some(&key), once, None).status, 200);
+    if !server.has_sandbox() {
+        return;
+    }
+    let calls = ["echo one", "echo two"].map(|code| {
+        let arguments = json!({"language": "shell", "code": code});
+        json!({"request": {"tool": "code_execute", "arguments": arguments}})
+    });
+    let batch = |calls: &[serde_json::Value]| {
+        let body = json!({"calls": calls}).to_string();
+        let answer = server.ask("POST", "/v1/batch", Some(&key), once, Some(&body));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["calls"].as_array().unwrap().clone()
+    };
+    let ids = |calls: &[serde_json::Value]| {
+        calls.iter().map(|call| call["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = batch(&calls);
+    assert!(first.iter().all(|call| call["status"] == "success"), "{first:?}");
+    assert_eq!(ids(&batch(&calls)), ids(&first));
+    let runs = server.get("/v1/runs", Some(&key)).json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 2, "{runs}");
+    // Another call under the same key.
+    let other = batch(&[calls[1].clone()]);
+    assert_ne!(other[0]["status"], "success", "{other:?}");
+}
+
 #[test]
 fn no_error_tells_where_it_came_from_api_15() {
     let server = Server::start();

@@ -87,6 +87,63 @@ fn who_comes_back_hears_exactly_what_is_missing() {
     server.get(none, Some(&key)).is_problem(404, "not-found");
 }
 
+/// The states that were told, each once.
+fn states(events: &[Event]) -> Vec<String> {
+    let states = events.iter().filter(|event| event.name == "state");
+    states.map(|event| event.data["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn that_a_call_waits_runs_and_has_ended_is_told_when_it_is_so() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    let turns = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let before: Vec<_> = (0..turns).map(|_| server.left(&key, "sleep 30")).collect();
+    let call = server.left(&key, "echo one; sleep 1; echo two");
+    let path = format!("/v1/runs/{call}/events");
+    let all = std::thread::scope(|scope| {
+        let follows = || scope.spawn(|| events(&server.get(&path, Some(&key)).text()));
+        let followed = [follows(), follows()];
+        // They have heard the first of it.
+        let begun = Instant::now();
+        let mut stream = server.connect();
+        stream.write_all(server.head("GET", &path, Some(&key), "\r\n").as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let line =
+            lines.find(|line| line.as_ref().unwrap().starts_with("data: ")).unwrap().unwrap();
+        assert!(line.contains("\"state\":\"queued\",\"status\":null"), "{line}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        for call in &before {
+            let cancel = format!("/v1/runs/{call}/cancel");
+            assert_eq!(server.ask("POST", &cancel, Some(&key), "", None).status, 200);
+        }
+        let rest: Vec<_> = lines.map(Result::unwrap).collect();
+        assert!(rest.iter().any(|line| line.contains("\"running\"")), "{rest:?}");
+        followed.map(|one| one.join().unwrap())
+    });
+    for all in &all {
+        assert_eq!(states(all).last().unwrap(), "ended");
+        let runs = all.iter().position(|event| event.data["state"] == "running").unwrap();
+        let prints = all.iter().position(|event| event.name == "output").unwrap();
+        assert!(runs < prints, "{all:?}");
+        assert!(states(all).iter().filter(|state| *state == "running").count() == 1, "{all:?}");
+        let [.., ended, end] = all.as_slice() else { panic!() };
+        assert_eq!((ended.name.as_str(), end.name.as_str()), ("state", "end"));
+        assert_eq!(ended.data["status"], "success");
+        // Whoever comes back hears the rest, whichever event was the last.
+        for event in all.iter().filter(|event| event.name == "state") {
+            let more = format!("Last-Event-ID: {}\r\n", event.id);
+            let rest = events(&server.ask("GET", &path, Some(&key), &more, None).text());
+            assert_eq!(states(&rest), ["ended"]);
+            let taken: usize = event.id.split_once('-').unwrap().0.parse().unwrap();
+            assert_eq!(printed(&rest), "one\ntwo\n"[taken..]);
+        }
+    }
+}
+
 #[test]
 fn who_never_reads_is_let_go_and_holds_up_nobody_api_05() {
     let server = Server::with(&["--idle", "2s"]);

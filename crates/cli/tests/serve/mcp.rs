@@ -224,6 +224,76 @@ fn a_key_has_so_many_sessions_and_another_key_is_not_kept_out() {
     begin(&server, &other);
 }
 
+/// In the newest protocol, where a subscription is asked for like anything else.
+fn listens_by_post(server: &Server, key: &str) -> std::net::TcpStream {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let wanted = json!({"notifications": {"toolsListChanged": true}, "_meta": meta});
+    let body = message("subscriptions/listen", wanted).to_string();
+    let more = format!(
+        "{ACCEPT}MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = server.connect();
+    stream.write_all(server.head("POST", "/mcp", Some(key), &more).as_bytes()).unwrap();
+    stream
+}
+
+fn listens_by_get(server: &Server, key: &str, session: &str) -> std::net::TcpStream {
+    let mut stream = server.connect();
+    let more = format!("Accept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n");
+    stream.write_all(server.head("GET", "/mcp", Some(key), &more).as_bytes()).unwrap();
+    stream
+}
+
+fn is_answered(stream: &mut std::net::TcpStream) -> bool {
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).is_ok() && &first == b"HTTP/1.1 200"
+}
+
+/// API-21, API-05: streams on which nothing is asked are connections in use all the same.
+#[test]
+fn who_only_listens_leaves_places_and_connections_to_others() {
+    let server = Server::with(&["--connections", "64"]);
+    let (greedy, other) = (server.key("tools"), server.key("tools,metrics"));
+    let taken = || {
+        let text = server.get("/metrics", Some(&other)).text();
+        let line =
+            text.lines().find_map(|l| l.strip_prefix("hotcell_lane_taken{lane=\"listens\"} "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let until = |count: usize| {
+        let begun = Instant::now();
+        while taken() != count {
+            assert!(begun.elapsed() < LONG, "{} listen, and not {count}", taken());
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    for is_posted in [false, true] {
+        let session = begin(&server, &greedy);
+        let listen = || match is_posted {
+            true => listens_by_post(&server, &greedy),
+            false => listens_by_get(&server, &greedy, &session),
+        };
+        // Eight places, of which a key has three quarters.
+        let mut listening: Vec<_> = (0..6).map(|_| listen()).collect();
+        assert!(listening.iter_mut().all(is_answered));
+        let more: Vec<_> = (0..70).map(|_| listen()).collect();
+        until(6);
+        let own = begin(&server, &other);
+        assert!(names(&server, &other, &own).contains(&"add".to_owned()));
+        assert!(is_answered(&mut listens_by_get(&server, &other, &own)), "there is a place left");
+        assert!(is_answered(&mut listens_by_post(&server, &other)), "there is a place left");
+        // The place is held as long as the stream, and no longer.
+        drop((listening, more));
+        until(0);
+    }
+}
+
 #[test]
 fn a_key_s_rate_holds_here_as_well() {
     let server = Server::start();
