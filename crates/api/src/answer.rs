@@ -160,7 +160,8 @@ pub fn answer(
             let request = manner.of(made.request)?;
             let stdin = made.stdin.or(with.attached.stdin);
             let files = made.files;
-            door.call(request, Attached { files, stdin, ..with.attached })
+            let interrupt = Some(with.interrupt);
+            door.call(request, Attached { files, stdin, interrupt, ..with.attached })
         }
         Ask::Batch { calls } => door.batch(calls, with.interrupt),
         Ask::Replay { call, ignore } => door.replay(call, &ignore, with.interrupt),

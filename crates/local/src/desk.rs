@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope};
 
 use hotcell_api::{Answer, Ask, With, answer};
-use hotcell_engine::{Attached, Attachment, Engine, Input};
+use hotcell_engine::{Attached, Attachment, Engine, Input, new_id};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_socket::{Answerer, Cancel, Events, Incoming, Problem, Raw};
 use hotcell_types::{Caller, Door, Name};
@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::along::{self, Along, Output, Told};
+use crate::unwanted::Unwanted;
 
 /// Most bytes that come along with one question: they are held in memory.
 const ALONG_MOST: u64 = 4 << 30;
@@ -72,14 +73,18 @@ impl Desk {
     ) -> Result<Answer, Problem> {
         let Held { from, files, stdin, outputs } = held;
         let (ends, is_agent) = (cancel.clone(), caller.door == Door::Mcp);
+        let id = new_id();
+        let _unwanted = Unwanted::ends(&self.engine, caller, id, cancel);
         let with = With {
             attached: Attached {
+                id: Some(id),
                 from,
                 files,
                 stdin,
                 sink: Some(sink),
                 outputs: outputs.as_deref(),
                 started: Some(Box::new(move |run: Handle| {
+                    // A call that somebody agreed to has another name.
                     ends.then(move || run.cancel());
                     if is_agent {
                         // Who is gone has hung up, which ends the run.

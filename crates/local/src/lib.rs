@@ -5,6 +5,7 @@
 mod along;
 mod desk;
 mod remote;
+mod unwanted;
 
 use std::path::{Path, PathBuf};
 
