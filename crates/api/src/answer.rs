@@ -7,7 +7,7 @@ use hotcell_approver::{ItemId, SignedPolicy};
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
 use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, expectations};
 use hotcell_engine::{
-    self as engine, Attached, Engine, Ignore, Listen, Position, QueueAnswer, QueueAsk, Step,
+    self as engine, Asker, Attached, Engine, Ignore, Listen, Position, QueueAnswer, QueueAsk, Step,
     TokenAnswer, TokenAsk, Until,
 };
 use hotcell_ledger as ledger;
@@ -83,8 +83,21 @@ pub enum Answer {
     Revoked(Revoked),
 }
 
+impl Answer {
+    /// The calls that were made for it.
+    pub fn calls(&self) -> impl Iterator<Item = &Called> {
+        let (one, all) = match self {
+            Answer::Called(called) => (Some(&**called), [].as_slice()),
+            Answer::Calls(calls) => (None, calls.calls.as_slice()),
+            Answer::Replayed(replayed) => (replayed.called.as_deref(), [].as_slice()),
+            _ => (None, [].as_slice()),
+        };
+        one.into_iter().chain(all)
+    }
+}
+
 /// How a call and its replay compare.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Replayed {
     pub version: u32,
     #[schemars(schema_with = "crate::words::id")]
@@ -99,9 +112,12 @@ pub struct Replayed {
     pub differences: Vec<Difference>,
     pub more_differences: usize,
     pub ignored: Vec<String>,
+    /// What came of the new call, for whoever counts calls. It is not told.
+    #[serde(skip)]
+    pub called: Option<Box<Called>>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     pub what: String,
     pub was: String,
@@ -160,10 +176,11 @@ pub fn answer(
             let request = manner.of(made.request)?;
             let stdin = made.stdin.or(with.attached.stdin);
             let files = made.files;
-            door.call(request, Attached { files, stdin, ..with.attached })
+            let interrupt = Some(with.interrupt);
+            door.call(request, Attached { files, stdin, interrupt, ..with.attached })
         }
-        Ask::Batch { calls } => door.batch(calls, with.interrupt),
-        Ask::Replay { call, ignore } => door.replay(call, &ignore, with.interrupt),
+        Ask::Batch { calls } => door.batch(calls, asker(with)),
+        Ask::Replay { call, ignore } => door.replay(call, &ignore, asker(with)),
         Ask::Cancel { call } => match door.ask(engine::Ask::Cancel(call))? {
             engine::Answer::Cancelled => Ok(Answer::Cancelled(Cancelled { version: 1, call })),
             _ => Err(Problem::no_answer()),
@@ -281,6 +298,11 @@ pub fn answer(
     }
 }
 
+/// Who waits for all calls of one question.
+fn asker(with: With<'_>) -> Asker<'_> {
+    Asker { interrupt: Some(with.interrupt), from: with.attached.from }
+}
+
 /// The engine, for somebody.
 struct Door<'a> {
     engine: &'a Engine,
@@ -302,11 +324,7 @@ impl Door<'_> {
         }
     }
 
-    fn batch(
-        &self,
-        calls: Vec<crate::ask::Step>,
-        interrupt: &AtomicBool,
-    ) -> Result<Answer, Problem> {
+    fn batch(&self, calls: Vec<crate::ask::Step>, asker: Asker<'_>) -> Result<Answer, Problem> {
         let step = |(place, step): (usize, crate::ask::Step)| {
             let request = request_of(step.request).map_err(|problem| Problem {
                 at: format!("/calls/{place}{}", problem.at),
@@ -320,7 +338,7 @@ impl Door<'_> {
         }
         let steps = calls.into_iter().enumerate().map(step).collect::<Result<_, Problem>>()?;
         let ask = Box::new(engine::Ask::Batch(steps));
-        match self.ask(engine::Ask::Unless(interrupt, ask))? {
+        match self.ask(engine::Ask::For(asker, ask))? {
             engine::Answer::Batch(replies) => {
                 let calls = replies.into_iter().map(Called::from).collect();
                 Ok(Answer::Calls(Calls { calls }))
@@ -329,19 +347,14 @@ impl Door<'_> {
         }
     }
 
-    fn replay(
-        &self,
-        call: CallId,
-        ignore: &[String],
-        interrupt: &AtomicBool,
-    ) -> Result<Answer, Problem> {
+    fn replay(&self, call: CallId, ignore: &[String], asker: Asker<'_>) -> Result<Answer, Problem> {
         let ignore = Ignore::new(ignore);
         let ignore = ignore.map_err(|error| {
             Problem::invalid("/ignore", "what may differ cannot be read", error)
         })?;
         let ask = Box::new(engine::Ask::Replay(call, ignore));
-        match self.ask(engine::Ask::Unless(interrupt, ask))? {
-            engine::Answer::Replayed(replayed) => Ok(Answer::Replayed(Replayed::from(&*replayed))),
+        match self.ask(engine::Ask::For(asker, ask))? {
+            engine::Answer::Replayed(replayed) => Ok(Answer::Replayed((*replayed).into())),
             _ => Err(Problem::no_answer()),
         }
     }
@@ -498,8 +511,8 @@ impl Door<'_> {
     }
 }
 
-impl From<&engine::Replayed> for Replayed {
-    fn from(replayed: &engine::Replayed) -> Replayed {
+impl From<engine::Replayed> for Replayed {
+    fn from(replayed: engine::Replayed) -> Replayed {
         let difference = |one: &engine::Difference| {
             let engine::Difference { what, was, is } = one.clone();
             Difference { what, was, is }
@@ -510,10 +523,11 @@ impl From<&engine::Replayed> for Replayed {
             new: replayed.new.id,
             same: replayed.is_same(),
             status: replayed.new.status,
-            alike: replayed.same.clone(),
             differences: replayed.differences.iter().map(difference).collect(),
             more_differences: replayed.more,
-            ignored: replayed.ignored.clone(),
+            alike: replayed.same,
+            ignored: replayed.ignored,
+            called: Some(Box::new((*replayed.new).into())),
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The engine of this user's home, and how what it says is shown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hotcell_engine::{Answer, Ask, Early, Engine, OpenError, Options};
+use hotcell_local::{Remote, Unreached};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
 use hotcell_types::{CallId, Caller, Door, Name, Utc};
 
 use crate::config::Config;
 use crate::exit;
+use crate::kernel::not_asked;
+use crate::print::{self, harmless};
 use crate::problem::Problem;
 
 /// Opens the engine, and with it the record.
@@ -56,6 +59,22 @@ pub(crate) fn look_with(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
     open(workspace)
 }
 
+/// Has whoever serves this home write down what was answered there: it is in the record before that is read.
+/// Who cannot be asked keeps nobody from looking.
+pub(crate) fn settle(home: &Path) {
+    let settled = match Remote::find(home) {
+        Ok(None) => return,
+        Ok(Some(remote)) => remote.settle().map_err(not_asked),
+        Err(Unreached(problem)) => Err(problem.into()),
+    };
+    if let Err(problem) = settled {
+        print::to_people(&format!(
+            "hotcell: what was called in the last moment may be missing here ({})\n",
+            harmless(&problem.line())
+        ));
+    }
+}
+
 /// Asks the engine of a home in which something is recorded.
 pub(crate) fn ask(ask: Ask) -> Result<Answer, Problem> {
     match look()?.ask(&caller(), ask) {
@@ -80,11 +99,12 @@ pub(crate) fn or_newest(engine: &Engine, named: Option<CallId>) -> Result<CallId
     }
 }
 
-/// The record's file, which may be broken.
+/// The record's file, which may be broken, with everything in it that was answered.
 pub(crate) fn database() -> Result<PathBuf, Problem> {
     let home = Config::load()?.settings().home;
     let database = home.join("hotcell.db");
     if database.exists() {
+        settle(&home);
         return Ok(database);
     }
     Err(Problem::not_found(format!("nothing is recorded in `{}`", home.display()))

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use hotcell_api::{Called, Context};
+use hotcell_api::{Called, Context, Replayed};
 use hotcell_approver::ItemId;
 use hotcell_engine::run::Run;
 use hotcell_engine::{
-    Answer, Ask, Attached, Bounds, Early, Engine, Options, QueueAnswer, QueueAsk, new_id,
+    Answer, Ask, Attached, Bounds, Early, Engine, Ignore, Options, QueueAnswer, QueueAsk, new_id,
 };
 use hotcell_local::{Remote, Unreached};
 use hotcell_request::{Arguments, Request, json};
@@ -115,6 +115,35 @@ impl Kernel {
         }
     }
 
+    /// The call that was named, or the newest that ran something.
+    pub(crate) fn or_newest(&self, named: Option<CallId>) -> Result<CallId, Problem> {
+        match (named, self) {
+            (Some(call), _) => Ok(call),
+            (None, Kernel::Here(engine)) => home::or_newest(engine, None),
+            (None, Kernel::There(_)) => home::or_newest(&home::look()?, None),
+        }
+    }
+
+    /// A recorded call again, and how the two compare.
+    pub(crate) fn replay(&self, call: CallId, ignore: Vec<String>) -> Result<Replayed, Problem> {
+        match self {
+            Kernel::Here(engine) => {
+                let ignore = Ignore::new(&ignore).map_err(not_ignored)?;
+                match engine.ask(&home::caller(), Ask::Replay(call, ignore)) {
+                    Answer::Replayed(replayed) => Ok((*replayed).into()),
+                    Answer::Failed(problem) => Err(problem.into()),
+                    _ => Err(Problem::error("the call got no answer")),
+                }
+            }
+            Kernel::There(there) => {
+                // Said here in the words of the command line.
+                Ignore::new(&ignore).map_err(not_ignored)?;
+                let ask = hotcell_api::Ask::Replay { call, ignore };
+                there.remote.replay(&ask, there.context.clone()).map_err(not_asked)
+            }
+        }
+    }
+
     /// Ends a call that is under way. Says whether there was one.
     pub(crate) fn cancel(&self, id: CallId) -> bool {
         match self {
@@ -170,6 +199,12 @@ impl Kernel {
 pub(crate) fn context(options: &Options) -> Context {
     let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
     Context::here(Door::Cli, options.workspace.as_deref(), bounds)
+}
+
+fn not_ignored(error: impl std::fmt::Display) -> Problem {
+    Problem::invalid("`--ignore` cannot be used")
+        .why(error.to_string())
+        .fix("give the path of a file, or a pattern such as `*.log`")
 }
 
 fn along(attached: Attached<'_>) -> hotcell_local::With<'_> {

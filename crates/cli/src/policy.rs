@@ -133,7 +133,10 @@ pub(crate) fn main(command: Command) -> u8 {
 
 /// The engine of this home, whose record is opened when it is needed.
 fn engine() -> Result<Engine, Problem> {
-    home::engine(home::options(&Config::load()?, None))
+    let config = Config::load()?;
+    // Decisions of the last moment count when another policy is compared.
+    home::settle(&config.settings().home);
+    home::engine(home::options(&config, None))
 }
 
 pub(crate) fn ask(engine: &Engine, ask: PolicyAsk) -> Result<PolicyAnswer, Problem> {
@@ -307,8 +310,7 @@ fn document(shown: &ShownPolicy) -> serde_json::Value {
 }
 
 fn learn(since: Option<Age>, json: bool) -> Result<u8, Problem> {
-    home::database()?;
-    let engine = engine()?;
+    let engine = home::look()?;
     let since = since.map(|age| {
         let nanos = i64::try_from(age.0.as_nanos()).unwrap_or(i64::MAX);
         hotcell_record::now().saturating_sub(nanos)

@@ -1,9 +1,9 @@
 //! `hotcell replay`: a recorded call again, and whether the same comes of it.
 
-use hotcell_engine::{Answer, Ask, Difference, Ignore, Replayed};
+use hotcell_api::{Difference, Replayed};
 use hotcell_types::CallId;
 
-use crate::audit::no_answer;
+use crate::kernel::Kernel;
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::{home, progress};
@@ -36,42 +36,34 @@ pub(crate) fn main(args: Args) -> u8 {
 }
 
 fn replay(args: Args) -> Result<u8, Problem> {
-    let ignore = Ignore::new(&args.ignore).map_err(|error| {
-        Problem::invalid("`--ignore` cannot be used")
-            .why(error.to_string())
-            .fix("give the path of a file, or a pattern such as `*.log`")
-    })?;
-    let engine = home::look()?;
-    let call = home::or_newest(&engine, args.call)?;
-    let again = || engine.ask(&home::caller(), Ask::Replay(call, ignore));
-    let replayed = match progress::while_doing("making the call again", again) {
-        Answer::Replayed(replayed) => replayed,
-        Answer::Failed(problem) => return Err(problem.into()),
-        _ => return Err(no_answer()),
-    };
-    let code = if replayed.is_same() { 0 } else { DIFFERENT };
+    home::database()?;
+    let kernel = Kernel::open(None)?;
+    let call = kernel.or_newest(args.call)?;
+    let again = || kernel.replay(call, args.ignore);
+    let replayed = progress::while_doing("making the call again", again)?;
+    let code = if replayed.same { 0 } else { DIFFERENT };
     let text = match args.json {
-        true => print::document(&hotcell_api::Replayed::from(&*replayed)),
+        true => print::document(&replayed),
         false => words(&replayed),
     };
-    Ok(home::close(engine, print::data_and(&text, code)))
+    Ok(kernel.close(print::data_and(&text, code)))
 }
 
 fn words(replayed: &Replayed) -> String {
     let list = |names: &[String]| harmless(&names.join(", "));
-    let mut text = format!("call {} replays {}\n", replayed.new.id, replayed.old);
+    let mut text = format!("call {} replays {}\n", replayed.new, replayed.old);
     for Difference { what, was, is } in &replayed.differences {
         let (what, was, is) = (harmless(what), harmless(was), harmless(is));
         text.push_str(&format!("different: {what}\n  was: {was}\n  is:  {is}\n"));
     }
-    if replayed.more > 0 {
-        text.push_str(&format!("different: {} more\n", replayed.more));
+    if replayed.more_differences > 0 {
+        text.push_str(&format!("different: {} more\n", replayed.more_differences));
     }
     if !replayed.ignored.is_empty() {
         text.push_str(&format!("ignored: {}\n", list(&replayed.ignored)));
     }
-    if !replayed.same.is_empty() {
-        text.push_str(&format!("same: {}\n", list(&replayed.same)));
+    if !replayed.alike.is_empty() {
+        text.push_str(&format!("same: {}\n", list(&replayed.alike)));
     }
     text
 }

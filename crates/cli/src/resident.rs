@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_engine::{Engine, Options};
+use hotcell_engine::Options;
 use hotcell_local::{Desk, Remote, Unreached};
 use hotcell_sandbox::cause;
 use hotcell_serve::{Observer, Traces};
@@ -80,7 +80,7 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
     let options = home::options(&config, None);
     let watch = traces.clone().map(|traces| Observer::new(Some(traces)).watch());
     let engine = Arc::new(home::open_with(Options { watch, ..options })?);
-    let server = listen(&config.settings().home, &engine)?;
+    let server = listen(&config.settings().home, Desk::new(Arc::clone(&engine)))?;
     // Who started it waits for that.
     let told = print::data(READY);
     let code = until_idle(&server, args.idle.duration(), &ended);
@@ -94,10 +94,9 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
 }
 
 /// Answers whoever comes through the socket of a home, with an engine that others may use as well.
-pub(crate) fn listen(home: &Path, engine: &Arc<Engine>) -> Result<Server, Problem> {
+pub(crate) fn listen(home: &Path, desk: Desk) -> Result<Server, Problem> {
     let listener = Listener::bind(&hotcell_local::socket(home)).map_err(not_bound)?;
-    let desk = Arc::new(Desk::new(Arc::clone(engine)));
-    Server::start(listener, desk, Settings::default()).map_err(failed("listening"))
+    Server::start(listener, Arc::new(desk), Settings::default()).map_err(failed("listening"))
 }
 
 /// Until a signal, or until nobody has been there for so long.

@@ -360,9 +360,11 @@ fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> 
     }
     let id = reply.id;
     let Some(outcome) = reply.run.take() else {
-        let code = match signals.first().filter(|_| reply.status == Status::Review) {
-            Some(signal) => wait::left(&reply, signal, json.then(|| report::not_here(&reply))),
-            None => unrun(&reply, json),
+        let document = || json.then(|| report::not_here(&reply));
+        let code = match (reply.status, signals.first()) {
+            (Status::Review, Some(signal)) => wait::left(&reply, signal, document()),
+            (Status::Cancelled, Some(signal)) => ended_by(signal, document()),
+            _ => unrun(&reply, json),
         };
         return Ok(kernel.close(code));
     };
@@ -379,6 +381,12 @@ fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> 
         gc::warn(engine, quota);
     }
     Ok(kernel.close(code))
+}
+
+/// It was ended before there was a run, as whoever sent the signal knows.
+fn ended_by(signal: u8, document: Option<String>) -> u8 {
+    let code = exit::SIGNAL.saturating_add(signal);
+    document.map_or(code, |document| print::data_and(&document, code))
 }
 
 /// Why nothing was run, or not here.

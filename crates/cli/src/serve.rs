@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_engine::{Engine, Options};
+use hotcell_local::Desk;
 use hotcell_sandbox::cause;
-use hotcell_serve::{HomeLock, LockError, LogForm, Observer, ServeError, Settings, Traces};
+use hotcell_serve::{HomeLock, LockError, LogForm, Observer, ServeError, Settings, Socket, Traces};
 use hotcell_socket::Grace;
 use hotcell_types::Span;
 
@@ -77,12 +78,15 @@ fn serve(args: Args) -> Result<u8, Problem> {
     let mut lock = HomeLock::take(&home).map_err(|error| not_alone(&error))?;
     let engine = Arc::new(engine);
     // Commands of this user come in through the socket, to the same engine.
-    let local = resident::listen(&home, &engine)?;
+    let desk = Desk::new(Arc::clone(&engine)).counted(observer.counts());
+    let local = resident::listen(&home, desk)?;
     let listening = |address: SocketAddr| {
         // Whoever comes second is told that somebody is here in any case.
         lock.note(&format!("http://{address}")).ok();
     };
-    let served = hotcell_serve::serve(Arc::clone(&engine), observer, args.settings(), listening);
+    let socket = Some(Socket::new(move || hotcell_local::serves(&home)));
+    let settings = Settings { socket, ..args.settings() };
+    let served = hotcell_serve::serve(Arc::clone(&engine), observer, settings, listening);
     local.stop(Grace::default());
     drop(local);
     served.map_err(|error| not_served(&error))?;

@@ -2,7 +2,6 @@
 //! [`Claims`](crate::guard::claims::Claims), as for all calls.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -10,7 +9,7 @@ use hotcell_request::Request;
 use hotcell_types::{Caller, Status};
 
 use crate::attached::Attached;
-use crate::engine::{Engine, new_id};
+use crate::engine::{Asker, Engine, new_id};
 use crate::interrupt::Together;
 use crate::reply::{Problem, ProblemKind, Reply};
 use crate::stream::{Order, Pace, side_by_side};
@@ -37,12 +36,7 @@ impl From<Request> for Step {
 impl Engine {
     /// Each has its own reply, in the order of the requests. A batch that does not fit together is not
     /// begun at all.
-    pub(crate) fn batch(
-        &self,
-        caller: &Caller,
-        steps: Vec<Step>,
-        interrupt: Option<&AtomicBool>,
-    ) -> Vec<Reply> {
+    pub(crate) fn batch(&self, caller: &Caller, steps: Vec<Step>, asker: Asker<'_>) -> Vec<Reply> {
         let count = steps.len();
         let (graph, requests): (Vec<_>, Vec<_>) =
             steps.into_iter().map(|step| (step.after, step.request)).unzip();
@@ -53,7 +47,7 @@ impl Engine {
             }
         };
         let requests: Vec<_> = requests.into_iter().map(|one| Mutex::new(Some(one))).collect();
-        let together = Together::new(self, caller, interrupt);
+        let together = Together::new(self, caller, asker);
         let carry_out = |step: usize| {
             let request = requests.get(step).and_then(|one| lock(one).take());
             let Some(request) = request else { return };

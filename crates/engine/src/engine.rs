@@ -48,6 +48,7 @@ use crate::reply::{Problem, Reply};
 use crate::rulebook::Rulebook;
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
+use crate::surroundings::Surroundings;
 use crate::tokens::{TokenAnswer, TokenAsk};
 use crate::under_way::UnderWay;
 use crate::workflow::WorkflowAsk;
@@ -118,8 +119,8 @@ pub enum Ask<'a> {
     Cancel(CallId),
     /// A recorded call again, as a new one, and how the two compare.
     Replay(CallId, Ignore),
-    /// A batch or a replay, whose calls end when this is set: nobody waits for them any more.
-    Unless(&'a AtomicBool, Box<Ask<'a>>),
+    /// A batch or a replay for somebody who waits for it where they are.
+    For(Asker<'a>, Box<Ask<'a>>),
     /// Whether the record is what was recorded.
     Verify,
     Artifact(ArtifactAsk),
@@ -132,6 +133,15 @@ pub enum Ask<'a> {
     Policy(Box<PolicyAsk>),
     /// Where the work of a subject is.
     Workflow(WorkflowAsk),
+}
+
+/// Whoever waits for calls that are made for one question.
+#[derive(Debug, Clone, Default)]
+pub struct Asker<'a> {
+    /// Set when nobody waits any more: the calls end. Without it, they go on to their ends.
+    pub interrupt: Option<&'a AtomicBool>,
+    /// Where the calls are made from, if that is not where the engine is.
+    pub from: Option<Surroundings>,
 }
 
 /// The one answer to each.
@@ -313,7 +323,7 @@ impl Engine {
         match ask {
             Ask::Call(request) => self.asked(caller, *request, Attached::default()),
             Ask::Run(request, attached) => self.asked(caller, *request, *attached),
-            Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, None)),
+            Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, Asker::default())),
             Ask::Tools(words) => Answer::Tools(self.tools(words.as_deref())),
             Ask::Runs(filter) => {
                 self.read(|record| record.runs(&own(caller, filter)).map(Answer::Runs))
@@ -327,12 +337,10 @@ impl Engine {
             Ask::Cancel(id) => {
                 self.cancel(caller, id).map_or_else(Answer::Failed, |()| Answer::Cancelled)
             }
-            Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, None)),
-            Ask::Unless(interrupt, ask) => match *ask {
-                Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, Some(interrupt))),
-                Ask::Replay(id, ignore) => {
-                    replayed(self.replay(caller, id, &ignore, Some(interrupt)))
-                }
+            Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, Asker::default())),
+            Ask::For(asker, ask) => match *ask {
+                Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, asker)),
+                Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, asker)),
                 other => self.ask(caller, other),
             },
             Ask::Verify => self.read(|record| {
@@ -407,6 +415,12 @@ impl Engine {
     /// Returns when every call so far is on the disk, where other processes see it.
     pub fn settle(&self) -> Result<(), Problem> {
         self.recording()?.settle().map_err(|error| not_recorded(&error))
+    }
+
+    /// The same, and with it what is otherwise written down from time to time.
+    pub fn settle_all(&self) -> Result<(), Problem> {
+        self.note_uses(Instant::now())?;
+        self.settle()
     }
 
     /// Adds a tool of whoever embeds this: a function of its own process, called on the one path like any

@@ -10,7 +10,7 @@ use hotcell_request::Request;
 use hotcell_types::{CallId, Caller};
 
 use crate::attached::Attached;
-use crate::engine::{Engine, new_id};
+use crate::engine::{Asker, Engine, new_id};
 use crate::reply::{Problem, ProblemKind, Reply};
 
 /// How often it is looked whether somebody still waits.
@@ -20,25 +20,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Together<'a> {
     engine: &'a Engine,
     caller: &'a Caller,
-    /// Set when nobody waits any more. Without it, they go on to their ends.
-    interrupt: Option<&'a AtomicBool>,
+    asker: Asker<'a>,
     going: Mutex<HashSet<CallId>>,
     is_over: AtomicBool,
 }
 
 impl<'a> Together<'a> {
-    pub(crate) fn new(
-        engine: &'a Engine,
-        caller: &'a Caller,
-        interrupt: Option<&'a AtomicBool>,
-    ) -> Together<'a> {
+    pub(crate) fn new(engine: &'a Engine, caller: &'a Caller, asker: Asker<'a>) -> Together<'a> {
         let (going, is_over) = (Mutex::default(), AtomicBool::new(false));
-        Together { engine, caller, interrupt, going, is_over }
+        Together { engine, caller, asker, going, is_over }
     }
 
     /// Does what makes the calls, and ends them if it is interrupted.
     pub(crate) fn make<T>(&self, calls: impl FnOnce() -> T) -> T {
-        let Some(interrupt) = self.interrupt else { return calls() };
+        let Some(interrupt) = self.asker.interrupt else { return calls() };
         thread::scope(|scope| {
             // Where there can be no thread, what has begun goes on to its own end.
             let watch = || self.watch(interrupt);
@@ -51,15 +46,18 @@ impl<'a> Together<'a> {
         })
     }
 
-    /// One of the calls.
+    /// One of the calls, with the contents that go along with it.
     pub(crate) fn call(&self, request: Request, attached: Attached<'_>) -> Reply {
         let id = new_id();
-        if self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst)) {
+        if self.asker.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst)) {
             let (what, why) = ("this was not begun", "nobody waits for it any more");
             return Reply::failed(id, Problem::new(what, why, "").of(ProblemKind::Busy));
         }
         self.going().insert(id);
-        let attached = Attached { id: Some(id), ..attached };
+        let Asker { interrupt, from } = self.asker.clone();
+        let Attached { files, stdin, .. } = attached;
+        let attached =
+            Attached { id: Some(id), interrupt, from, files, stdin, ..Attached::default() };
         let reply = self.engine.guarded(self.caller, request, attached);
         self.going().remove(&id);
         reply

@@ -65,7 +65,7 @@ pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
 pub use early::Early;
 pub use ended::MOST_VALUE;
-pub use engine::{Answer, Ask, Engine, OpenError, Options, new_id};
+pub use engine::{Answer, Ask, Asker, Engine, OpenError, Options, new_id};
 pub use gc::{Amount, Collected, Gc, Keep};
 pub use health::{Health, Load};
 pub use hotcell_environment::requirement::{

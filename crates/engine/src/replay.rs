@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
-use std::sync::atomic::AtomicBool;
 
 use hotcell_ledger::{Artifact, Blob, Digest, Role};
 use hotcell_request::{Arguments, Call, Request, VersionReq, canonical};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Which, line};
 use crate::attached::{Attached, Attachment, Input};
-use crate::engine::Engine;
+use crate::engine::{Asker, Engine};
 use crate::interrupt::Together;
 use crate::reply::{Problem, ProblemKind, Reply};
 use crate::show::Shown;
@@ -87,13 +86,13 @@ impl Engine {
         caller: &Caller,
         id: CallId,
         ignore: &Ignore,
-        interrupt: Option<&AtomicBool>,
+        asker: Asker<'_>,
     ) -> Result<Replayed, Problem> {
         let old = self.show(caller, id)?;
         let (request, attached) = self.again(caller, &old)?;
         let tool = self.registry.get(&request.tool, request.version.as_ref());
         let varies = tool.map(|known| known.tool().varies.clone()).unwrap_or_default();
-        let together = Together::new(self, caller, interrupt);
+        let together = Together::new(self, caller, asker);
         let new = together.make(|| together.call(request, attached));
         // It was not even judged, or could not be carried out.
         let is_nothing = new.run.is_none() && matches!(new.status, Status::Error | Status::Invalid);

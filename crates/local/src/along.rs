@@ -4,6 +4,19 @@ use base64ct::{Base64, Encoding};
 use hotcell_api::Context;
 use hotcell_engine::run::Word;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Asked here beside what every door hears: that everything which was answered so far is in the record, where
+/// other processes see it.
+const SETTLE: &str = "settle";
+
+pub(crate) fn settle() -> Value {
+    json!({ "ask": SETTLE })
+}
+
+pub(crate) fn is_settle(ask: &Value) -> bool {
+    ask.get("ask").and_then(Value::as_str) == Some(SETTLE)
+}
 
 /// The context of a request: where it is asked, and what comes along.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The side of whoever serves: one engine, and a question at a time on each thread.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope};
 
-use hotcell_api::{Answer, Ask, With, answer};
-use hotcell_engine::{Attached, Attachment, Engine, Input};
+use hotcell_api::{Answer, Ask, Called, With, answer};
+use hotcell_engine::{Attached, Attachment, Engine, Input, new_id};
 use hotcell_sandbox::{Handle, Sink};
 use hotcell_socket::{Answerer, Cancel, Events, Incoming, Problem, Raw};
 use hotcell_types::{Caller, Door, Name};
@@ -17,19 +18,31 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::along::{self, Along, Output, Told};
+use crate::unwanted::Unwanted;
 
 /// Most bytes that come along with one question: they are held in memory.
 const ALONG_MOST: u64 = 4 << 30;
 
 /// Answers for one user.
-#[derive(Debug)]
 pub struct Desk {
     engine: Arc<Engine>,
+    counts: Option<Box<dyn Fn(&Called) + Send + Sync>>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("engine", &self.engine).finish_non_exhaustive()
+    }
 }
 
 impl Desk {
     pub fn new(engine: Arc<Engine>) -> Desk {
-        Desk { engine }
+        Desk { engine, counts: None }
+    }
+
+    /// Has somebody hear what became of each call.
+    pub fn counted(self, by: impl Fn(&Called) + Send + Sync + 'static) -> Desk {
+        Desk { counts: Some(Box::new(by)), ..self }
     }
 
     fn asked(&self, mut request: Incoming, events: &Events) -> Result<Answer, Problem> {
@@ -72,14 +85,18 @@ impl Desk {
     ) -> Result<Answer, Problem> {
         let Held { from, files, stdin, outputs } = held;
         let (ends, is_agent) = (cancel.clone(), caller.door == Door::Mcp);
+        let id = new_id();
+        let _unwanted = Unwanted::ends(&self.engine, caller, id, cancel);
         let with = With {
             attached: Attached {
+                id: Some(id),
                 from,
                 files,
                 stdin,
                 sink: Some(sink),
                 outputs: outputs.as_deref(),
                 started: Some(Box::new(move |run: Handle| {
+                    // A call that somebody agreed to has another name.
                     ends.then(move || run.cancel());
                     if is_agent {
                         // Who is gone has hung up, which ends the run.
@@ -94,7 +111,11 @@ impl Desk {
                 events.tell(&event).is_ok()
             },
         };
-        answer(&self.engine, caller, ask, with).map_err(told)
+        let answer = answer(&self.engine, caller, ask, with).map_err(told)?;
+        if let Some(counts) = &self.counts {
+            answer.calls().for_each(counts);
+        }
+        Ok(answer)
     }
 
     /// Everything that comes along, held.
@@ -142,6 +163,10 @@ impl Desk {
 
 impl Answerer for Desk {
     fn answer(&self, request: Incoming, events: &Events) -> Result<Raw, Problem> {
+        if along::is_settle(request.ask()) {
+            self.engine.settle_all().map_err(|problem| told(problem.into()))?;
+            return Raw::of(&serde_json::json!({ "version": 1 })).map_err(Problem::from);
+        }
         let answer = self.asked(request, events)?;
         Raw::of(&answer).map_err(Problem::from)
     }

@@ -5,12 +5,13 @@
 mod along;
 mod desk;
 mod remote;
+mod unwanted;
 
 use std::path::{Path, PathBuf};
 
 pub use along::{Along, Output, Told};
 pub use desk::Desk;
-pub use remote::{Remote, Unreached, With};
+pub use remote::{Remote, Unreached, With, serves};
 
 /// Where the door of a home is.
 pub fn socket(home: &Path) -> PathBuf {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use hotcell_api::{Ask, Called, Context, Problem, ProblemKind};
+use hotcell_api::{Ask, Called, Context, Problem, ProblemKind, Replayed};
 use hotcell_engine::run::Word;
 use hotcell_engine::{Attachment, Input};
 use hotcell_request::{Arguments, Request, json};
@@ -15,6 +15,7 @@ use hotcell_sandbox::Sink;
 use hotcell_socket::{
     AskError, Canceller, Client, ClientSettings, ConnectError, Peer, Raw, Source,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::along::{self, Along, Told};
@@ -25,6 +26,9 @@ const INLINE_MOST: u64 = 64 * 1024;
 
 /// How often it is looked whether somebody gave up waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long whoever serves may take to say so.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A hotcell that serves this user.
 #[derive(Debug)]
@@ -57,6 +61,19 @@ pub struct With<'a> {
     /// Is told when there is a run, if an agent asks.
     pub started: Option<&'a dyn Fn()>,
     pub outputs: Option<&'a Path>,
+}
+
+/// Whether this process is who answers at the socket of a home: it is tried.
+pub fn serves(home: &Path) -> bool {
+    let wait = ClientSettings {
+        connect: ANSWERS_WITHIN,
+        handshake: ANSWERS_WITHIN,
+        ..ClientSettings::default()
+    };
+    let Ok(mut client) = Client::connect(&socket(home), wait) else { return false };
+    let is_own = u32::try_from(client.server().pid).is_ok_and(|pid| pid == std::process::id());
+    // Who says that there is no room has answered.
+    is_own && matches!(client.greet(), Ok(()) | Err(ConnectError::Busy(_)))
 }
 
 impl Remote {
@@ -95,7 +112,7 @@ impl Remote {
         with: With<'_>,
     ) -> Result<Called, AskError> {
         let ask = serde_json::json!({ "ask": "call", "request": document(request) });
-        self.ask(&ask, from, with).and_then(called)
+        self.ask(&ask, from, with).and_then(read)
     }
 
     /// Waits for somebody to agree to a call, and has it carried out then. Whoever waits can be interrupted.
@@ -108,7 +125,7 @@ impl Remote {
     ) -> Result<Called, AskError> {
         let ask = serde_json::json!({ "ask": "await", "item": item });
         let is_unwanted = || interrupt.load(Ordering::SeqCst);
-        self.ask_unless(&is_unwanted, &ask, from, with).and_then(called)
+        self.ask_unless(&is_unwanted, &ask, from, with).and_then(read)
     }
 
     /// Any question, which is given up as soon as it is unwanted: somebody has to look, and tell.
@@ -140,7 +157,20 @@ impl Remote {
     /// The same as [`call`](Remote::call), of a question that is written already and has everything in it.
     pub fn run(&self, ask: &Ask, from: Context) -> Result<Called, AskError> {
         let ask = serde_json::to_value(ask).map_err(|error| AskError::Source(error.into()))?;
-        self.ask(&ask, from, With::default()).and_then(called)
+        self.ask(&ask, from, With::default()).and_then(read)
+    }
+
+    /// Returns when what it has answered so far is in the record, where other processes see it.
+    pub fn settle(&self) -> Result<(), AskError> {
+        let along = hotcell_socket::Along::default();
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        client.ask(&Raw::of(&along::settle())?, along).map(drop)
+    }
+
+    /// The same call again, and how the two compare.
+    pub fn replay(&self, ask: &Ask, from: Context) -> Result<Replayed, AskError> {
+        let ask = serde_json::to_value(ask).map_err(|error| AskError::Source(error.into()))?;
+        self.ask(&ask, from, With::default()).and_then(read)
     }
 
     /// Any question, and its answer as a document.
@@ -173,7 +203,7 @@ impl Remote {
     }
 }
 
-fn called(answer: Value) -> Result<Called, AskError> {
+fn read<T: DeserializeOwned>(answer: Value) -> Result<T, AskError> {
     serde_json::from_value(answer)
         .map_err(|error| AskError::Lost { why: format!("the answer cannot be read: {error}") })
 }

@@ -35,7 +35,7 @@ use crate::log::Log;
 use crate::mcp::{self, Mcp};
 use crate::metrics::{Metrics, Now, Spans};
 use crate::openapi::{Accepted, Fields, methods_of, openapi};
-use crate::probe::{Health, Probe};
+use crate::probe::{Health, Probe, Socket};
 use crate::problem::{Trouble, of_call};
 use crate::rate::{Guesses, Requests};
 use crate::route::{Keyed, MCP, METRICS, OPEN, Reply, Route, routes};
@@ -129,6 +129,12 @@ impl Door {
             bodies: Bodies::default(),
             mcp,
         }
+    }
+
+    /// Is not ready unless that can be come through as well.
+    pub(crate) fn beside(mut self, socket: Option<Socket>) -> Door {
+        self.probe.socket = socket;
+        self
     }
 
     pub(crate) fn traces(&self) -> Option<&Traces> {
@@ -742,11 +748,7 @@ fn carry_out(
     let attached = Attached { id: Some(call), ..Attached::default() };
     let with = With { attached, interrupt: &job.interrupt, log: &mut |_, _| true };
     let answer = api::answer(engine, caller, ask, with)?;
-    match &answer {
-        Answer::Called(called) => metrics.called(called),
-        Answer::Calls(calls) => calls.calls.iter().for_each(|called| metrics.called(called)),
-        _ => {}
-    }
+    answer.calls().for_each(|called| metrics.called(called));
     match answer {
         Answer::Called(called) => {
             let (status, called): (_, Box<Called>) = of_call(called)?;

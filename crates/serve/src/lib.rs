@@ -56,6 +56,7 @@ pub use crate::keys::{Identity, Keys, Refused};
 pub use crate::lock::{HomeLock, LockError};
 pub use crate::log::LogForm;
 pub use crate::openapi::openapi;
+pub use crate::probe::Socket;
 pub use crate::traces::{BadEndpoint, Endpoint, Traces};
 pub use crate::under_way::Observer;
 
@@ -91,6 +92,8 @@ pub struct Settings {
     /// How long what goes on may take to end by itself when the server is to end, and then by force.
     pub grace: Duration,
     pub force: Duration,
+    /// A socket that is served beside this, for who asks whether the server is ready.
+    pub socket: Option<Socket>,
 }
 
 impl Settings {
@@ -104,6 +107,7 @@ impl Settings {
             stall: Duration::from_secs(30),
             grace: Duration::from_secs(10),
             force: Duration::from_secs(15),
+            socket: None,
         }
     }
 }
@@ -151,6 +155,7 @@ async fn run(
     let connections = Connections::new(Bounds { most, idle, stall });
     let hosts = Hosts::new(address, &settings.hosts);
     let door = Door::new(engine, observer, hosts, connections, log);
+    let door = door.beside(settings.socket.clone());
     let server = Server { router: None, door: Arc::new(door), settings };
     server.announce(address);
     listening(address);

@@ -1,6 +1,7 @@
 //! What needs no key: whether the process answers, and whether it could do what it is there for. Neither
 //! tells anything about anybody, and both are cheap however often they are asked.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(crate) struct Ready {
     pub(crate) sandbox: &'static str,
     /// The level that runs have here.
     pub(crate) level: Option<&'static str>,
+    /// The socket through which commands of this user come in: `ok`, or `does not answer`.
+    pub(crate) socket: Option<&'static str>,
     /// It is about to end, and takes nothing new.
     pub(crate) stopping: bool,
 }
@@ -37,13 +40,31 @@ impl Ready {
     /// Nobody knows in time.
     pub(crate) fn unknown(stopping: bool) -> Ready {
         let (record, sandbox) = ("not writable", "refused");
-        Ready { ready: false, record, sandbox, level: None, stopping }
+        Ready { ready: false, record, sandbox, level: None, socket: None, stopping }
+    }
+}
+
+/// Another door of the same process, and whether it can be come through.
+#[derive(Clone)]
+pub struct Socket(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Socket {
+    /// `answers` tries it.
+    pub fn new(answers: impl Fn() -> bool + Send + Sync + 'static) -> Socket {
+        Socket(Arc::new(answers))
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Socket").finish_non_exhaustive()
     }
 }
 
 /// What was found last, so that it is not looked for with every question.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
+    pub(crate) socket: Option<Socket>,
     last: Mutex<Option<(Instant, Ready)>>,
     /// Held by whoever looks.
     looking: tokio::sync::Mutex<()>,
@@ -56,8 +77,9 @@ impl Probe {
             if let Some(known) = self.known() {
                 return known;
             }
-            let engine = Arc::clone(engine);
-            let found = tokio::task::spawn_blocking(move || look(&engine)).await;
+            let (engine, socket) = (Arc::clone(engine), self.socket.clone());
+            let look = move || look(&engine, socket.as_ref());
+            let found = tokio::task::spawn_blocking(look).await;
             let found = found.unwrap_or(Ready::unknown(false));
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some((Instant::now(), found));
@@ -75,11 +97,13 @@ impl Probe {
     }
 }
 
-fn look(engine: &Engine) -> Ready {
+fn look(engine: &Engine, socket: Option<&Socket>) -> Ready {
     let health = engine.health();
     let record = if health.record.is_ok() { "ok" } else { "not writable" };
     let sandbox = if health.sandbox.is_ok() { "ok" } else { "refused" };
     let level = health.sandbox.as_ref().ok().map(|level| level.name());
-    let ready = health.record.is_ok() && health.sandbox.is_ok();
-    Ready { ready, record, sandbox, level, stopping: false }
+    let answers = socket.is_none_or(|Socket(answers)| answers());
+    let socket = socket.map(|_| if answers { "ok" } else { "does not answer" });
+    let ready = health.record.is_ok() && health.sandbox.is_ok() && answers;
+    Ready { ready, record, sandbox, level, socket, stopping: false }
 }

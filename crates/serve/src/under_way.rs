@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hotcell_api::Called;
 use hotcell_engine::{self as engine, Brake, Engine, Stage, Watch};
 use hotcell_types::{CallId, Caller};
 use tokio::runtime::Handle;
@@ -227,6 +228,12 @@ impl Observer {
                 tell.send(()).ok();
             }
         })
+    }
+
+    /// For calls of the same engine that come through another door: they are counted as those of this one.
+    pub fn counts(&self) -> impl Fn(&Called) + Send + Sync + 'static {
+        let metrics = self.metrics();
+        move |called| metrics.called(called)
     }
 
     pub(crate) fn metrics(&self) -> Arc<Metrics> {

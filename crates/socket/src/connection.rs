@@ -110,6 +110,12 @@ impl Connection {
         going.iter().for_each(Going::cancel);
     }
 
+    /// Ends it since nobody knows any more how far it is.
+    pub(crate) fn fail(&self) {
+        self.cut(Reason::Protocol, Problem::panicked());
+        self.hub.leave(self.serial);
+    }
+
     /// Ends it whatever goes on, which is cancelled.
     pub(crate) fn cut(&self, reason: Reason, problem: Problem) {
         let mut state = self.state();
@@ -219,18 +225,31 @@ impl Begun {
     fn carry_out(self) {
         let Begun { connection, incoming } = self;
         let id = incoming.id;
+        // Also if the answer cannot be sent: a request that is counted for ever takes a place.
+        let _finished = Finished { connection: &connection, id };
         let outlet = Arc::clone(&connection.outlet);
         let events = Events { id, told: Mutex::new(0), outlet };
         let answerer = Arc::clone(&connection.hub.answerer);
         let result = catch_unwind(AssertUnwindSafe(|| answerer.answer(incoming, &events)));
         connection.answer(id, result.unwrap_or_else(|_| Err(Problem::panicked())));
-        connection.finish(id);
     }
 
     fn refuse(self, problem: Problem) {
         let id = self.incoming.id;
         self.connection.answer(id, Err(problem));
         self.connection.finish(id);
+    }
+}
+
+/// Counts a request as over when it is dropped.
+struct Finished<'a> {
+    connection: &'a Connection,
+    id: u64,
+}
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        self.connection.finish(self.id);
     }
 }
 
@@ -251,6 +270,10 @@ impl Reading {
     pub(crate) fn new(connection: Arc<Connection>) -> Reading {
         let reader = FrameReader::within(&connection.hub.room);
         Reading { connection, reader, spoken: None }
+    }
+
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
     }
 
     pub(crate) fn turn_away(&self, reason: Reason, problem: Problem) {

@@ -2,11 +2,12 @@
 //! reading to somebody else: the answer waits for no thread to wake.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::bounds::LINGER;
+use crate::bounds::{ACCEPT_REST, LINGER};
 use crate::connection::Reading;
 use crate::hub::Hub;
 use crate::listen::Listener;
@@ -19,9 +20,29 @@ pub(crate) enum Job {
 impl Job {
     fn run(self) {
         match self {
-            Job::Accept(hub, listener) => hub.accept(&listener),
-            Job::Read(reading) => reading.run(),
+            Job::Accept(hub, listener) => accept(&hub, &listener),
+            Job::Read(reading) => read(reading),
         }
+    }
+}
+
+/// Whatever goes wrong with one connection, the next one is accepted.
+fn accept(hub: &Arc<Hub>, listener: &Arc<Listener>) {
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| hub.accept(listener))) {
+            Ok(Some(reading)) => return read(reading),
+            Ok(None) => return,
+            // What fails every time does not take a processor.
+            Err(_) => thread::sleep(ACCEPT_REST),
+        }
+    }
+}
+
+/// What goes wrong with a connection ends that one.
+fn read(reading: Box<Reading>) {
+    let connection = reading.connection();
+    if catch_unwind(AssertUnwindSafe(|| reading.run())).is_err() {
+        connection.fail();
     }
 }
 

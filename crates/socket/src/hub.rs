@@ -57,14 +57,15 @@ impl Hub {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a connection and serves it, after it has given the accepting to another thread.
-    pub(crate) fn accept(self: &Arc<Hub>, listener: &Arc<Listener>) {
+    /// Accepts a connection, and gives the accepting to another thread before it returns it. None when the
+    /// listener is closed.
+    pub(crate) fn accept(self: &Arc<Hub>, listener: &Arc<Listener>) -> Option<Box<Reading>> {
         loop {
             match listener.accept() {
                 Ok(stream) => {
                     let Some(reading) = self.admit(Arc::new(stream)) else { continue };
                     match self.crew.give(Job::Accept(Arc::clone(self), Arc::clone(listener))) {
-                        Ok(()) => return reading.run(),
+                        Ok(()) => return Some(reading),
                         Err(_) => reading.turn_away(Reason::Busy, self.no_thread()),
                     }
                 }
@@ -75,7 +76,7 @@ impl Hub {
                     }
                 }
                 // The listener was closed, and whoever still waited has been told.
-                Err(Errno::INVAL) => return,
+                Err(Errno::INVAL) => return None,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => thread::sleep(ACCEPT_REST),
             }

@@ -72,6 +72,9 @@ pub struct Listener {
     /// Device and inode of the socket that is ours.
     made: (u64, u64),
     lock: Mutex<Option<File>>,
+    /// How often accepting ends in a panic.
+    #[cfg(test)]
+    pub(crate) panics: std::sync::atomic::AtomicU32,
 }
 
 impl Listener {
@@ -82,7 +85,16 @@ impl Listener {
         place.must_be_free()?;
         let (socket, made) = place.make()?;
         let Place { dir, name, path } = place;
-        Ok(Listener { socket, dir, name, path, made, lock: Mutex::new(Some(lock)) })
+        Ok(Listener {
+            socket,
+            dir,
+            name,
+            path,
+            made,
+            lock: Mutex::new(Some(lock)),
+            #[cfg(test)]
+            panics: Default::default(),
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -91,7 +103,18 @@ impl Listener {
 
     /// The next connection.
     pub(crate) fn accept(&self) -> Result<UnixStream, Errno> {
-        accept_with(&self.socket, SocketFlags::CLOEXEC).map(UnixStream::from)
+        let accepted = accept_with(&self.socket, SocketFlags::CLOEXEC).map(UnixStream::from);
+        #[cfg(test)]
+        self.panics_on_purpose();
+        accepted
+    }
+
+    #[cfg(test)]
+    fn panics_on_purpose(&self) {
+        use std::sync::atomic::Ordering;
+        let less = |left: u32| left.checked_sub(1);
+        let left = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        assert!(left.is_err(), "on purpose");
     }
 
     /// Accepts nothing more, and wakes whoever waits for a connection. The name goes at once: whoever comes

@@ -185,3 +185,36 @@ impl fmt::Debug for Server {
 fn no_thread() -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, "there is no thread for it")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::{Along, Client, ClientSettings, Events, Incoming, Raw};
+
+    #[derive(Debug)]
+    struct Echo;
+
+    impl Answerer for Echo {
+        fn answer(&self, mut request: Incoming, _: &Events) -> Result<Raw, Problem> {
+            Raw::of(&request.take_ask()).map_err(Problem::from)
+        }
+    }
+
+    #[test]
+    fn a_panic_while_a_connection_is_accepted_costs_that_connection_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("door/socket");
+        let listener = Listener::bind(&path).unwrap();
+        listener.panics.store(2, Ordering::SeqCst);
+        let server = Server::start(listener, Arc::new(Echo), Settings::default()).unwrap();
+        let ask = || {
+            let mut client = Client::connect(&path, ClientSettings::default()).unwrap();
+            client.ask(&Raw::of(&7).unwrap(), Along::default())
+        };
+        assert!(ask().is_err() && ask().is_err());
+        assert_eq!(ask().unwrap(), 7);
+        assert_eq!(server.requests(), 0);
+    }
+}

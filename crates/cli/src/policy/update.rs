@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use hotcell_approver::{SignedPolicy, Terminal};
 use hotcell_engine::policy::{Changed, Compared, PolicyAnswer, PolicyAsk, Rules, Statement};
-use hotcell_engine::{Answer, Ask, Engine};
+use hotcell_engine::{Attached, Engine};
 use hotcell_request::{Arguments, Request};
 use similar::TextDiff;
 
 use super::{ask, engine, source, unexpected};
 use crate::config::Config;
+use crate::kernel::Kernel;
 use crate::print::{self, harmless};
 use crate::problem::Problem;
 use crate::{home, key, tool};
@@ -47,7 +48,8 @@ pub(super) fn main(args: Args) -> Result<u8, Problem> {
         Err(code) => return Ok(code),
     };
     if args.propose {
-        return propose(engine, rules, args.json);
+        home::close(engine, 0);
+        return propose(rules, args.json);
     }
     let PolicyAnswer::Shown(old) = ask(&engine, PolicyAsk::Show)? else { return Err(unexpected()) };
     let is_same = old.number > 0 && old.rules == rules;
@@ -170,15 +172,13 @@ fn installed(number: u64) -> String {
 }
 
 /// As any caller may: what comes of it is for an approver to say.
-fn propose(engine: Engine, rules: Rules, json: bool) -> Result<u8, Problem> {
+fn propose(rules: Rules, json: bool) -> Result<u8, Problem> {
     let arguments = serde_json::json!({ "rules": rules.text, "extensions": rules.extensions });
     let name = "policy.update".parse().map_err(|_| unexpected())?;
     let request = Request::new(name, Arguments::Value(arguments));
-    let Answer::Called(reply) = engine.ask(&home::caller(), Ask::Call(Box::new(request))) else {
-        return Err(unexpected());
-    };
-    let code = tool::tell(&(*reply).into(), json);
-    Ok(home::close(engine, code))
+    let kernel = Kernel::open(None)?;
+    let called = kernel.call(request, Attached::default())?;
+    Ok(kernel.close(tool::tell(&called, json)))
 }
 
 fn difference(file: &str, old: &str, new: &str) -> String {

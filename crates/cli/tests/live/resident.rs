@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -163,4 +163,71 @@ fn many_ask_at_the_same_time() {
     }
     resident.signal(Signal::TERM);
     resident.finish(LONG);
+}
+
+/// Until everything has a place, and one more has to wait for one.
+fn filled(world: &World) -> (Vec<Started>, Started) {
+    let places = std::thread::available_parallelism().map_or(1, usize::from);
+    let recorded = || world.run(&["runs", "--json"]).text().lines().count();
+    let before = recorded();
+    let mut holding = Vec::new();
+    for _ in 0..places {
+        let words = ["run", "--mem", "32MiB", "--", "sh", "-c", "echo begun; sleep 60"];
+        let (started, mut stdout) = Started::with_stdout(world.command(&words));
+        assert_eq!(line(&mut stdout), "begun");
+        holding.push(started);
+    }
+    let words = ["run", "--mem", "32MiB", "--output-dir", "made", "--", "echo", "ran"];
+    let waiting = Started::new(world.command(&words));
+    // It is recorded before it waits for its turn.
+    let is_recorded = || (recorded() > before + places).then_some(());
+    until(LONG, is_recorded).expect("it waits");
+    (holding, waiting)
+}
+
+/// What became of the newest call.
+fn newest_is(world: &World, status: &str) {
+    let is_so = || {
+        let runs = world.run(&["runs", "--limit", "1", "--json"]).json();
+        (runs["status"] == status).then_some(())
+    };
+    until(LONG, is_so).unwrap_or_else(|| panic!("it is not {status}"));
+}
+
+#[test]
+fn what_waits_for_its_turn_ends_with_whoever_asked_for_it() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    for signal in [Signal::INT, Signal::KILL] {
+        let (holding, waiting) = filled(&world);
+        let asked = Instant::now();
+        waiting.signal(signal);
+        let ran = waiting.finish(LONG);
+        let code = if signal == Signal::INT { 130 } else { -9 };
+        assert_eq!((ran.code, &*ran.text(), &*ran.errors()), (code, "", ""));
+        newest_is(&world, "cancelled");
+        assert!(asked.elapsed() < Duration::from_secs(20), "the others still run");
+        for mut holding in holding {
+            assert!(holding.child.try_wait().unwrap().is_none(), "it has its place");
+            holding.signal(Signal::INT);
+            assert_eq!(holding.finish(LONG).code, 130);
+        }
+        std::fs::remove_dir_all(world.at("made")).ok();
+    }
+    resident.signal(Signal::TERM);
+    assert_eq!(resident.finish(LONG).code, 0);
+}
+
+/// When whoever serves ends, what still waits is cancelled, and not left to the next one to find out.
+#[test]
+fn what_waits_for_its_turn_ends_with_whoever_serves() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    let (holding, waiting) = filled(&world);
+    resident.signal(Signal::TERM);
+    assert_eq!(resident.finish(LONG).code, 0);
+    waiting.finish(LONG);
+    holding.into_iter().for_each(|holding| drop(holding.finish(LONG)));
+    let runs = world.run(&["runs", "--json"]).text();
+    assert!(runs.lines().all(|run| run.contains("\"cancelled\"")), "{runs}");
 }

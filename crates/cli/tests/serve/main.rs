@@ -16,6 +16,7 @@ mod crowds;
 mod door;
 mod ends;
 mod events;
+mod local;
 mod mcp;
 #[path = "../common/person.rs"]
 mod person;

@@ -11,7 +11,7 @@ use super::support::{Answer, LONG, Server};
 
 const ACCEPT: &str = "Accept: application/json, text/event-stream\r\n";
 
-fn hello() -> Value {
+pub(crate) fn hello() -> Value {
     json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
@@ -22,7 +22,7 @@ fn message(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 
-fn call(name: &str, arguments: Value) -> Value {
+pub(crate) fn call(name: &str, arguments: Value) -> Value {
     message("tools/call", json!({"name": name, "arguments": arguments}))
 }
 
@@ -32,12 +32,12 @@ fn headers(session: Option<&str>) -> String {
     format!("{ACCEPT}{session}")
 }
 
-fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answer {
+pub(crate) fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answer {
     server.ask("POST", "/mcp", Some(key), &headers(session), Some(&body.to_string()))
 }
 
 /// The last message of a stream of events.
-fn last(answer: &Answer) -> Value {
+pub(crate) fn last(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     let text = answer.text();
     let line =
@@ -46,7 +46,7 @@ fn last(answer: &Answer) -> Value {
 }
 
 /// A session that has begun, by its id.
-fn begin(server: &Server, key: &str) -> String {
+pub(crate) fn begin(server: &Server, key: &str) -> String {
     let answer = post(server, key, None, &hello());
     assert_eq!(last(&answer)["result"]["serverInfo"]["name"], "hotcell");
     let session = answer.header("mcp-session-id").unwrap().to_owned();

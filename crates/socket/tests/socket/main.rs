@@ -13,6 +13,7 @@ mod desk;
 mod frames;
 mod listen;
 mod memory;
+mod panics;
 mod speed;
 mod stop;
 mod strangers;
