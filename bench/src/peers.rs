@@ -237,7 +237,10 @@ pub(crate) fn contestant<'a>(
 }
 
 /// Starts a command without a fork of this process (`posix_spawn`), waits, and looks at what it printed.
-fn finish(mut command: Command, prints: Option<&str>) -> Result<Option<[u64; 5]>, Failure> {
+pub(crate) fn finish(
+    mut command: Command,
+    prints: Option<&str>,
+) -> Result<Option<[u64; 5]>, Failure> {
     command.stdin(Stdio::null());
     let (status, printed) = match prints {
         Some(_) => {
@@ -339,7 +342,7 @@ fn share(path: &Path, words: &mut Vec<OsString>) {
 }
 
 /// The command, of the same build as this one.
-fn build_hotcell() -> Result<PathBuf, Failure> {
+pub(crate) fn build_hotcell() -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe()?.with_file_name("hotcell");
     if let Some(cargo) = std::env::var_os("CARGO") {
         let built = Command::new(cargo)
