@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::peers::Failure;
+use crate::peers::{DOCKER, Failure, contestant, finish};
+use crate::rounds::Contestant;
 
 /// How long it may take to come up, and to go.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +20,7 @@ const PROGRAM: &str = "int main(void) { return 0; }";
 #[derive(Debug)]
 pub(crate) struct Docker {
     host: Option<String>,
-    pub(crate) image: String,
+    image: String,
     /// `None` where it is somebody else's.
     daemon: Option<Daemon>,
 }
@@ -87,6 +88,14 @@ impl Docker {
             command.env("DOCKER_HOST", host);
         }
         command
+    }
+
+    /// A program that does nothing, in a container.
+    pub(crate) fn contestant(&self) -> Contestant<'_> {
+        contestant(DOCKER, || {
+            let words = ["run", "--rm", "--network", "none", &self.image, "/bin/true"];
+            finish(self.command(&words), None)
+        })
     }
 
     fn comes_up(&self) -> Result<(), Failure> {

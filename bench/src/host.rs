@@ -44,6 +44,17 @@ impl Observed {
     }
 }
 
+/// Processor time of a process so far, in seconds.
+pub(crate) fn spent(pid: u32) -> Result<f64, Failure> {
+    // The unit of times in /proc, whatever the kernel's own is.
+    const PER_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    // utime, stime
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
+    Ok(ticks / PER_SECOND)
+}
+
 pub(crate) fn warn_when_busy() {
     let per_core = load().unwrap_or(0.0) / cores() as f64;
     if per_core > BUSY {

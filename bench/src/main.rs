@@ -1,9 +1,10 @@
 //! Measures hotcell beside its peers, in parts: the sandbox beside bare execution, bubblewrap and docker;
-//! the path and its record beside SQLite, a socket and a sandbox without them; warm starts beside others. Everything that is
-//! compared runs in turns in one run, so that the ratios hold even where the times do not. `README.md`
-//! says how to read the result.
+//! the path and its record beside SQLite, a socket and a sandbox without them; the doors beside a bare server
+//! and beside no door; warm starts beside others. Everything that is compared runs in turns in one run, so
+//! that the ratios hold even where the times do not. `README.md` says how to read the result.
 
 mod docker;
+mod doors;
 mod host;
 mod layers;
 mod memory;
@@ -27,7 +28,7 @@ use report::{Part, Report};
 const USAGE: &str =
     "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--docker] [--no-layers]
 
-  --only PART  only `sandbox`, `path` or `warm`
+  --only PART  only `sandbox`, `path`, `doors` or `warm`
   --quick      a tenth of the rounds: enough to see whether it works
   --markdown   print the tables as they stand in bench/README.md
   --write      put them there
@@ -80,6 +81,9 @@ fn main() -> ExitCode {
     if let Some(role) = words.peek().and_then(|word| path::Role::named(word)) {
         return path::play(role, words.skip(1).collect());
     }
+    if let Some(role) = words.peek().and_then(|word| doors::Role::named(word)) {
+        return doors::play(role, words.skip(1).collect());
+    }
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(usage) => {
@@ -123,6 +127,7 @@ fn measure(options: Options) -> Result<Vec<Report>, Failure> {
             match part {
                 Part::Sandbox => sandbox(options, &mut report)?,
                 Part::Path => path::measure(options, &mut report)?,
+                Part::Doors => doors::measure(options, &mut report)?,
                 Part::Warm => warm::measure(options, &mut report)?,
             }
             report.circumstances(&begun, &Observed::now()?, options.quick);

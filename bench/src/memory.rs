@@ -74,7 +74,43 @@ fn one() -> Result<Memory, Failure> {
     Ok(memory)
 }
 
+/// What an interpreter costs that waits in its sandbox: it and its init, and what the kernel charges to
+/// their cgroup. The most that any costs which waits under this process.
+pub(crate) fn waiting() -> Result<f64, Failure> {
+    let mut most: Option<f64> = None;
+    for init in descendants(std::process::id())? {
+        // Others that are named like this have nobody yet.
+        let programs = children(init)?;
+        let (true, &[program]) = (is_init(init), programs.as_slice()) else { continue };
+        let all = unshared(init)? + unshared(program)? + charged(program).unwrap_or(0.0);
+        most = Some(most.map_or(all, |most| most.max(all)));
+    }
+    most.ok_or_else(|| "nothing waits".into())
+}
+
+fn is_init(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end() == "hotcell-init"
+}
+
+fn descendants(of: u32) -> Result<Vec<u32>, Failure> {
+    let mut all = children(of)?;
+    let mut next = 0;
+    while let Some(&one) = all.get(next) {
+        all.extend(children(one)?);
+        next += 1;
+    }
+    Ok(all)
+}
+
 fn only_child(parent: u32) -> Result<u32, Failure> {
+    match children(parent)?.as_slice() {
+        [child] => Ok(*child),
+        other => Err(format!("{} children where one was expected", other.len()).into()),
+    }
+}
+
+fn children(parent: u32) -> Result<Vec<u32>, Failure> {
     let mut children = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -86,10 +122,7 @@ fn only_child(parent: u32) -> Result<u32, Failure> {
             children.push(pid);
         }
     }
-    match children.as_slice() {
-        [child] => Ok(*child),
-        other => Err(format!("{} children where one was expected", other.len()).into()),
-    }
+    Ok(children)
 }
 
 /// Pages that nobody else has, in kilobytes.

@@ -1,7 +1,7 @@
 //! The path and its record: what a call costs beside what it cannot do without, and what `hotcell run`
 //! costs more than the same run in a sandbox alone.
 
-mod calls;
+pub(crate) mod calls;
 mod idle;
 mod plain;
 mod tables;
@@ -20,6 +20,8 @@ use crate::rounds::{self, Contestant};
 use crate::scratch::Scratch;
 use crate::stats::Samples;
 use crate::{Options, say};
+pub(crate) use idle::Memory;
+
 use calls::{Bare, Calls, Echo};
 
 /// Callers at one time.

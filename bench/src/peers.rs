@@ -37,6 +37,9 @@ const LINKS: [(&str, &str); 5] = [
     ("/tmp", "/var/tmp"),
 ];
 
+/// Where a file is that is given to a run.
+const INPUT: &str = "/work/main.py";
+
 /// What is run, with everything that differs from host to host already found.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
@@ -203,7 +206,7 @@ impl Peers {
             finish(command, program.prints)
         })];
         if self.bwrap.is_some() {
-            let words = bwrap_words(program);
+            let words = bwrap_words(program, None);
             all.push(contestant(BWRAP, move || {
                 let mut command = Command::new("bwrap");
                 command.args(&words).env_clear().envs(&program.env);
@@ -221,10 +224,7 @@ impl Peers {
         all.push(contestant(HOTCELL, || {
             resident(&self.sandbox, program, &Template::DEFAULT).map(Some)
         }));
-        all.push(contestant(DOCKER, move || {
-            let words = ["run", "--rm", "--network", "none", &docker.image, "/bin/true"];
-            finish(docker.command(&words), None)
-        }));
+        all.push(docker.contestant());
         all
     }
 }
@@ -237,7 +237,10 @@ pub(crate) fn contestant<'a>(
 }
 
 /// Starts a command without a fork of this process (`posix_spawn`), waits, and looks at what it printed.
-fn finish(mut command: Command, prints: Option<&str>) -> Result<Option<[u64; 5]>, Failure> {
+pub(crate) fn finish(
+    mut command: Command,
+    prints: Option<&str>,
+) -> Result<Option<[u64; 5]>, Failure> {
     command.stdin(Stdio::null());
     let (status, printed) = match prints {
         Some(_) => {
@@ -301,9 +304,20 @@ pub(crate) fn sleeping(sandbox: &Sandbox) -> Result<hotcell_sandbox::Running, Fa
     Ok(sandbox.start(job(&program, &Template::DEFAULT))?)
 }
 
+/// A file under bubblewrap, executed by an interpreter.
+pub(crate) fn under_bwrap(interpreter: &str, file: &Path) -> Command {
+    let words = ["-u", INPUT];
+    let program =
+        Program::of(real(interpreter), &words, vec![], None, vec![], interpreter.into(), None);
+    let mut command = Command::new("bwrap");
+    command.args(bwrap_words(&program, Some(file))).env_clear().envs(&program.env);
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    command
+}
+
 /// The tree that hotcell builds, as bubblewrap's options, with as many walls as it has. It gets no
 /// cgroup, no seccomp filter and no files of its own making in /etc, all of which hotcell's runs have.
-fn bwrap_words(program: &Program) -> Vec<OsString> {
+fn bwrap_words(program: &Program, input: Option<&Path>) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         ["--unshare-all", "--unshare-user", "--new-session", "--die-with-parent"]
             .map(Into::into)
@@ -324,6 +338,9 @@ fn bwrap_words(program: &Program) -> Vec<OsString> {
     for place in ["/tmp", "/work", "/dev/shm"] {
         words.extend(["--tmpfs", place].map(Into::into));
     }
+    if let Some(input) = input {
+        words.extend(["--ro-bind".into(), input.into(), INPUT.into()]);
+    }
     words.extend(["--remount-ro", "/", "--chdir", "/work"].map(Into::into));
     words.push(program.command.program.clone().into());
     words.extend(program.rest().cloned());
@@ -339,7 +356,7 @@ fn share(path: &Path, words: &mut Vec<OsString>) {
 }
 
 /// The command, of the same build as this one.
-fn build_hotcell() -> Result<PathBuf, Failure> {
+pub(crate) fn build_hotcell() -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe()?.with_file_name("hotcell");
     if let Some(cargo) = std::env::var_os("CARGO") {
         let built = Command::new(cargo)

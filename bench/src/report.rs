@@ -30,16 +30,18 @@ pub(crate) enum Part {
     #[default]
     Sandbox,
     Path,
+    Doors,
     Warm,
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 3] = [Part::Sandbox, Part::Path, Part::Warm];
+    pub(crate) const ALL: [Part; 4] = [Part::Sandbox, Part::Path, Part::Doors, Part::Warm];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Part::Sandbox => "sandbox",
             Part::Path => "path",
+            Part::Doors => "doors",
             Part::Warm => "warm",
         }
     }
@@ -49,6 +51,7 @@ impl Part {
         match self {
             Part::Sandbox => ["<!-- bench:begin -->", "<!-- bench:end -->"],
             Part::Path => ["<!-- bench:path:begin -->", "<!-- bench:path:end -->"],
+            Part::Doors => ["<!-- bench:doors:begin -->", "<!-- bench:doors:end -->"],
             Part::Warm => ["<!-- bench:warm:begin -->", "<!-- bench:warm:end -->"],
         }
     }
@@ -233,11 +236,46 @@ impl Report {
     }
 
     fn goal(&mut self, samples: &[Samples], peer: &str, most: f64, what: &str) {
-        if let (Some(hotcell), Some(other)) = (find(samples, HOTCELL), find(samples, peer)) {
-            let what = format!("{what}, hotcell over {peer}");
-            let got = hotcell.median() / other.median();
-            let undisturbed = hotcell.p10() / other.p10();
-            self.promise(Goal { what, bound: Bound::AtMost(most), unit: "×", got, undisturbed });
+        self.over(samples, HOTCELL, peer, most, &format!("{what}, hotcell over {peer}"));
+    }
+
+    /// One line each, with the ratio to one of them.
+    pub(crate) fn beside(
+        &mut self,
+        samples: &[Samples],
+        peer: &str,
+        unit: &str,
+        show: fn(f64) -> String,
+    ) {
+        self.tables += &format!(
+            "| who | rounds | p10 {unit} | median {unit} | p99 {unit} | × {peer} |\n\
+             |---|---|---|---|---|---|\n"
+        );
+        let base = find(samples, peer).map_or(f64::NAN, Samples::median);
+        for one in samples {
+            let times = [one.p10(), one.median(), one.p99()].map(show).join(" | ");
+            let (rounds, over) = (one.micros.len(), ratio(one.median() / base));
+            self.tables += &format!("| {} | {rounds} | {times} | {over} |\n", one.name);
+        }
+    }
+
+    /// That one of them takes at most so many times as long as another.
+    pub(crate) fn over(
+        &mut self,
+        samples: &[Samples],
+        who: &str,
+        peer: &str,
+        most: f64,
+        what: &str,
+    ) {
+        if let (Some(one), Some(other)) = (find(samples, who), find(samples, peer)) {
+            self.promise(Goal {
+                what: what.to_owned(),
+                bound: Bound::AtMost(most),
+                unit: "×",
+                got: one.median() / other.median(),
+                undisturbed: one.p10() / other.p10(),
+            });
         }
     }
 
@@ -417,7 +455,7 @@ mod tests {
     #[test]
     fn only_what_stands_between_its_marks_changes() {
         let text = |sandbox: &str, path: &str| {
-            let [[a, b], [c, d], _] = Part::ALL.map(Part::marks);
+            let [[a, b], [c, d], ..] = Part::ALL.map(Part::marks);
             format!("1\n{a}\n{sandbox}{b}\n2\n{c}\n{path}{d}\n3\n")
         };
         let old = text("old\n", "old\n");

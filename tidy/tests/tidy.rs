@@ -203,10 +203,13 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
     (
         "hotcell-bench",
         &[
+            "hotcell-access",
+            "hotcell-api",
             "hotcell-engine",
             "hotcell-record",
             "hotcell-request",
             "hotcell-sandbox",
+            "hotcell-serve",
             "hotcell-types",
         ],
         "measure what users can reach",

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_engine::{Answer, Ask, Engine, Options, Policy, Reply};
+use hotcell_engine::{Answer, Ask, Engine, Options, Policy, Reply, Watch};
 use hotcell_record::{AppendError, Draft, Durability, Filter, Kind, Payload, Record, encode, now};
 use hotcell_request::{Arguments, Cache, Request, ToolError, ToolName, TypedTool, tool};
 use hotcell_types::{CallId, Caller, Door, Name, Status};
@@ -57,6 +57,17 @@ fn keep(input: Two) -> Result<f64, ToolError> {
     Ok(input.a + input.b)
 }
 
+/// An engine with the tools that are called here.
+pub(crate) fn engine(home: &Path, watch: Option<Watch>) -> Result<Engine, Failure> {
+    let policy = Some(Policy::with_workspace_writes());
+    let engine = Engine::open(Options { policy, watch, ..Options::at(home) })?;
+    engine.add(WriteTool.tool()?, WriteTool)?;
+    let mut keep = KeepTool.tool()?;
+    keep.cache = Cache::Keep { span: "24h".parse()?, inputs: Vec::new() };
+    engine.add(keep, KeepTool)?;
+    Ok(engine)
+}
+
 /// An engine as a program that embeds it has it.
 #[derive(Debug)]
 pub(super) struct Calls {
@@ -78,14 +89,8 @@ pub(super) struct Burst {
 
 impl Calls {
     pub(super) fn open(home: &Path) -> Result<Calls, Failure> {
-        let policy = Some(Policy::with_workspace_writes());
-        let engine = Engine::open(Options { policy, ..Options::at(home) })?;
-        engine.add(WriteTool.tool()?, WriteTool)?;
-        let mut keep = KeepTool.tool()?;
-        keep.cache = Cache::Keep { span: "24h".parse()?, inputs: Vec::new() };
-        engine.add(keep, KeepTool)?;
         Ok(Calls {
-            engine,
+            engine: engine(home, None)?,
             caller: Caller::local(Name::LOCAL, Door::Library),
             write: "bench.write".parse()?,
             add: "add".parse()?,

@@ -14,15 +14,26 @@ const FIRST: usize = 1000;
 /// One call in so many is durable.
 const DURABLE: usize = 10;
 
-/// In kilobytes.
+/// What a process has, in kilobytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// All pages that are there, shared ones included.
-    pub(super) rss: f64,
+    pub(crate) rss: f64,
     /// The same, where a page that others have too counts in part.
-    pub(super) pss: f64,
+    pub(crate) pss: f64,
     /// Pages that no other process has.
-    pub(super) private: f64,
+    pub(crate) private: f64,
+}
+
+impl Memory {
+    pub(crate) fn of(pid: u32) -> Result<Memory, Failure> {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let sum = |name: &str| {
+            let lines = text.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok()).sum()
+        };
+        Ok(Memory { rss: sum("Rss:"), pss: sum("Pss:"), private: sum("Private_") })
+    }
 }
 
 #[derive(Debug)]
@@ -69,19 +80,10 @@ pub(super) fn tell(words: &[OsString]) -> Result<(), Failure> {
         if made > 0 {
             calls.write_rest()?;
         }
-        let Memory { rss, pss, private } = own()?;
+        let Memory { rss, pss, private } = Memory::of(std::process::id())?;
         println!("{made} {rss} {pss} {private}");
     }
     Ok(())
-}
-
-fn own() -> Result<Memory, Failure> {
-    let text = fs::read_to_string("/proc/self/smaps_rollup")?;
-    let sum = |name: &str| {
-        let lines = text.lines().filter(|line| line.starts_with(name));
-        lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok()).sum()
-    };
-    Ok(Memory { rss: sum("Rss:"), pss: sum("Pss:"), private: sum("Private_") })
 }
 
 #[cfg(test)]
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn this_process_has_memory() {
-        let own = own().unwrap();
+        let own = Memory::of(std::process::id()).unwrap();
         assert!(own.rss >= own.pss && own.pss >= own.private && own.private > 0.0, "{own:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The tables and goals of the path.
 
 use super::calls::{BARE, BUFFERED, Burst, DURABLE, ECHO, KEPT};
-use super::idle::Idle;
+use super::idle::{Idle, Memory};
 use super::verification::Verified;
 use super::{IN_A_ROW, MANY, Rates};
 use crate::peers::{HOTCELL, WITHOUT_PATH};
@@ -22,7 +22,8 @@ impl Report {
         self.tables +=
             &format!("The call leaves {bytes} bytes in the record, and so does the commit.\n\n");
         self.beside(samples, BARE, "ms", millis);
-        self.over(samples, DURABLE, BARE, DURABLE_OVER_COMMIT);
+        let what = format!("{DURABLE} over {BARE}");
+        self.over(samples, DURABLE, BARE, DURABLE_OVER_COMMIT, &what);
     }
 
     pub(super) fn rates_of_calls(&mut self, all: &[Rates]) {
@@ -55,7 +56,8 @@ impl Report {
         for who in [BUFFERED, KEPT] {
             let [replied, ..] = find(samples, who).map_or([f64::NAN; 5], Samples::stage_medians);
             self.tables += &format!("| {who} | {:.1} |\n", replied / IN_A_ROW as f64);
-            self.over(samples, who, ECHO, BUFFERED_OVER_ECHO);
+            let what = format!("{who} over {ECHO}");
+            self.over(samples, who, ECHO, BUFFERED_OVER_ECHO, &what);
         }
         let Burst { calls, recorded } = burst;
         self.tables += &format!(
@@ -69,32 +71,6 @@ impl Report {
             got: share,
             undisturbed: share,
         });
-    }
-
-    /// One line each, with the ratio to one of them.
-    fn beside(&mut self, samples: &[Samples], peer: &str, unit: &str, show: fn(f64) -> String) {
-        self.tables += &format!(
-            "| who | rounds | p10 {unit} | median {unit} | p99 {unit} | × {peer} |\n\
-             |---|---|---|---|---|---|\n"
-        );
-        let base = find(samples, peer).map_or(f64::NAN, Samples::median);
-        for one in samples {
-            let times = [one.p10(), one.median(), one.p99()].map(show).join(" | ");
-            let (rounds, over) = (one.micros.len(), ratio(one.median() / base));
-            self.tables += &format!("| {} | {rounds} | {times} | {over} |\n", one.name);
-        }
-    }
-
-    fn over(&mut self, samples: &[Samples], who: &str, peer: &str, most: f64) {
-        if let (Some(one), Some(other)) = (find(samples, who), find(samples, peer)) {
-            self.promise(Goal {
-                what: format!("{who} over {peer}"),
-                bound: Bound::AtMost(most),
-                unit: "×",
-                got: one.median() / other.median(),
-                undisturbed: one.p10() / other.p10(),
-            });
-        }
     }
 
     pub(super) fn verification(&mut self, all: &Verified) {
@@ -116,12 +92,8 @@ impl Report {
 
     pub(super) fn idle(&mut self, idle: &Idle) {
         self.heading("Memory of a process with an open engine");
-        self.tables += "| after | Rss MB | Pss MB | private MB |\n|---|---|---|---|\n";
-        for (calls, memory) in &idle.after {
-            let sizes = [memory.rss, memory.pss, memory.private];
-            let sizes = sizes.map(|kb| format!("{:.1}", megabytes(kb))).join(" | ");
-            self.tables += &format!("| {calls} calls | {sizes} |\n");
-        }
+        let after = idle.after.iter().map(|(calls, memory)| (format!("{calls} calls"), *memory));
+        self.memory_after(after);
         if let [.., (begun, first), (calls, last)] = idle.after.as_slice() {
             let (rss, grown) = (megabytes(last.rss), last.rss / first.rss);
             self.promise(Goal {
@@ -138,6 +110,16 @@ impl Report {
                 got: grown,
                 undisturbed: grown,
             });
+        }
+    }
+
+    /// What a process has, each time it was looked at.
+    pub(crate) fn memory_after(&mut self, after: impl Iterator<Item = (String, Memory)>) {
+        self.tables += "| after | Rss MB | Pss MB | private MB |\n|---|---|---|---|\n";
+        for (what, memory) in after {
+            let sizes = [memory.rss, memory.pss, memory.private];
+            let sizes = sizes.map(|kb| format!("{:.1}", megabytes(kb))).join(" | ");
+            self.tables += &format!("| {what} | {sizes} |\n");
         }
     }
 
