@@ -4,11 +4,13 @@
 //! What attacks can do from there is tried by the suite `escape`, a second time, with `HOTCELL_WARM`.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use hotcell_sandbox::Sandbox;
 use hotcell_tests::{
-    Attack, Process, Quiet, RUN_IDS, descendants, holds_within, is_forked, settings, text, warm_up,
+    Attack, Process, Quiet, RUN_IDS, descendants, holds_within, host_place, is_forked, settings, text,
+    warm_up,
 };
 use hotcell_types::{Exit, Layer, Outcome, Profile, Status};
 use rustix::process::{Pid, Signal, kill_process};
@@ -396,6 +398,36 @@ fn what_can_name_code_for_the_start_is_never_given_to_a_zygote() {
         forked(&sandbox, Attack::script("").env("OTHER", value));
     }
     assert_eq!(zygotes().len(), 1);
+}
+
+/// A file beside the interpreter says where a virtual environment has its library from: in a zygote that code
+/// would run outside of every jail.
+#[test]
+fn a_virtual_environment_is_never_given_to_a_zygote() {
+    let sandbox = warm();
+    let venv = tempfile::tempdir_in(host_place()).unwrap();
+    std::fs::set_permissions(venv.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(venv.path().join("bin")).unwrap();
+    let real = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    let python = venv.path().join("bin/python3");
+    std::os::unix::fs::symlink(&real, &python).unwrap();
+    let home = "HOME = /nowhere/bin\nhome = /usr/bin\n";
+    for cfg in ["home = /usr/bin\n", home] {
+        std::fs::write(venv.path().join("pyvenv.cfg"), cfg).unwrap();
+        for _ in 0..3 {
+            let mut attack = Attack::script("").shows(venv.path());
+            attack.job.command.program = real.clone();
+            attack.job.command.args[0] = python.clone().into();
+            assert!(!is_forked(&run(&sandbox, attack)), "{cfg}");
+        }
+    }
+    // The control: the same interpreter by its own name.
+    let plain = || {
+        let mut attack = Attack::script("").shows(venv.path());
+        attack.job.command.program = real.clone();
+        attack
+    };
+    warm_up_as(&sandbox, &plain);
 }
 
 /// The secret by which the strict profile allows its one execution would lie in a fork's memory.

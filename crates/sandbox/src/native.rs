@@ -184,6 +184,7 @@ impl Sandbox {
         #[cfg(feature = "holes")]
         let job = if self.host_visible { job.seeing_the_host() } else { job };
         check_pids(&job)?;
+        check_open_files(&job)?;
         for path in &job.command.read_only {
             check_shared(path)?;
         }
@@ -535,6 +536,19 @@ fn check_pids(job: &Job) -> Result<(), Refusal> {
         what: format!("a limit of {} processes is too low", job.limits.pids),
         why: "a run needs two: one is its own init".into(),
         fix: "give at least 2 with `--pids`".into(),
+    })
+}
+
+fn check_open_files(job: &Job) -> Result<(), Refusal> {
+    /// Standard input, output and error, and the filter's own descriptor before it is sent away.
+    const LEAST: u64 = 4;
+    if job.limits.open_files.get() >= LEAST {
+        return Ok(());
+    }
+    Err(Refusal::Invalid {
+        what: format!("a limit of {} open files is too low", job.limits.open_files),
+        why: "a run needs three for its input and output, and one more to start".into(),
+        fix: "give at least 4 with `--open-files`".into(),
     })
 }
 

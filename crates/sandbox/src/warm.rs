@@ -2,13 +2,15 @@
 //! that its runs have in common. What a zygote shares with its children, and what not, is in
 //! docs/warm.md.
 
+mod trust;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -92,11 +94,15 @@ impl Seed {
         if !env().all(|(key, value)| is_ours(key, value)) {
             return None;
         }
+        let name = job.command.args.first()?.clone();
+        if !trust::is_trusted(&job.command.program, Path::new(&name)) {
+            return None;
+        }
         let file = std::fs::metadata(&job.command.program).ok()?;
         Some(Seed {
             file: (file.dev(), file.ino(), file.ctime(), file.ctime_nsec()),
             program: job.command.program.clone(),
-            name: job.command.args.first()?.clone(),
+            name,
             env: env().map(|(key, value)| (key.clone(), value.clone())).collect(),
         })
     }
@@ -154,12 +160,15 @@ impl Nursery {
 
     /// Starts a zygote unless there is one that is not worn. It is ready a little later, or never.
     pub(crate) fn hatch(&self, ground: &Ground, base: &Base, seed: &Seed) {
-        let mut state = self.state();
-        state.look();
-        let is_fresh = |z: &Zygote| z.seed == *seed && !z.is_worn();
         let has_proc = base.setup.proc && !base.setup.bare;
-        if !has_proc || state.rests() || state.zygotes.iter().any(is_fresh) {
+        if !has_proc || !self.wants(seed) {
             return;
+        }
+        // It takes some milliseconds, in which others ask what is ready.
+        let is_trusted = trust::has_trusted_library(&seed.program);
+        let mut state = self.state();
+        if !is_trusted {
+            return state.failed();
         }
         if state.zygotes.len() >= MOST {
             let oldest = state.zygotes.iter().enumerate().min_by_key(|(_, z)| z.used);
@@ -172,6 +181,14 @@ impl Nursery {
             Ok(zygote) => state.zygotes.push(zygote),
             Err(_) => state.failed(),
         }
+    }
+
+    /// Whether there is none of them that is not worn, and should be.
+    fn wants(&self, seed: &Seed) -> bool {
+        let mut state = self.state();
+        state.look();
+        let is_fresh = |z: &Zygote| z.seed == *seed && !z.is_worn();
+        !state.rests() && !state.zygotes.iter().any(is_fresh)
     }
 
     /// A cell is forked from one.

@@ -222,6 +222,10 @@ impl Host {
         let mut read_only = Vec::new();
         self.show_prefix(&program, &mut read_only)?;
         let mut argv0 = visible_name(&program, candidate);
+        let beside = candidate.with_file_name(VENV_FILE);
+        if beside.symlink_metadata().is_ok() {
+            return Err(format!("Python would believe {} first", beside.display()));
+        }
         if let Some(venv) = virtual_environment(candidate) {
             argv0 = venv.join("bin").join(candidate.file_name().unwrap_or_default());
             self.show(venv.clone(), &mut read_only)?;
@@ -339,25 +343,23 @@ fn visible_name(program: &Path, asked: &Path) -> PathBuf {
     if fs::canonicalize(&beside).is_ok_and(|p| p == program) { beside } else { program.to_owned() }
 }
 
+/// What makes a directory a virtual environment.
+const VENV_FILE: &str = "pyvenv.cfg";
+
 /// The virtual environment whose `bin` has `candidate`.
 fn virtual_environment(candidate: &Path) -> Option<PathBuf> {
     let venv = fs::canonicalize(candidate.parent()?.parent()?).ok()?;
-    is_small_file(&venv.join("pyvenv.cfg")).then_some(venv)
+    is_small_file(&venv.join(VENV_FILE)).then_some(venv)
 }
 
 /// The installation that a virtual environment was made from, as its file spells it and behind
 /// links: Python reads the spelling. The file may have come with untrusted code, so that it is believed
 /// only where the interpreter itself lies below what it names.
 fn base_prefixes(venv: &Path, program: &Path) -> Result<Vec<PathBuf>, String> {
-    let cfg = venv.join("pyvenv.cfg");
+    let cfg = venv.join(VENV_FILE);
     let text = read_small(&cfg).ok_or_else(|| format!("{} cannot be read", cfg.display()))?;
-    let home = text.split(|&b| b == b'\n').find_map(|line| {
-        let line = line.trim_ascii().strip_prefix(b"home")?;
-        let value = line.trim_ascii().strip_prefix(b"=")?.trim_ascii();
-        Some(PathBuf::from(OsStr::from_bytes(value)))
-    });
-    let prefix = home
-        .as_deref()
+    let home = home_in(&text).ok_or_else(|| format!("{} names no one home", cfg.display()))?;
+    let prefix = Some(home.as_path())
         .filter(|h| h.is_absolute() && !h.components().any(|c| c == Component::ParentDir))
         .and_then(Path::parent)
         .ok_or_else(|| format!("{} names no absolute home", cfg.display()))?;
@@ -370,6 +372,24 @@ fn base_prefixes(venv: &Path, program: &Path) -> Result<Vec<PathBuf>, String> {
         prefixes.push(prefix.to_owned());
     }
     Ok(prefixes)
+}
+
+/// The home that every Python finds in such a file. From 3.11 on it takes the first line whose key is `home`
+/// in any case, before that the first one in small letters, and it cuts long lines: where they could
+/// disagree, there is none.
+fn home_in(text: &[u8]) -> Option<PathBuf> {
+    /// Far below where it cuts.
+    const LINE_MOST: usize = 1024;
+    let text = std::str::from_utf8(text).ok()?;
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
+    if !text.chars().all(is_plain) || text.lines().any(|line| line.len() > LINE_MOST) {
+        return None;
+    }
+    let pairs = text.split(['\n', '\r']).filter_map(|line| line.split_once('='));
+    let mut homes = pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case("home"));
+    let (key, home) = homes.next()?;
+    let is_only = homes.next().is_none() && key.trim() == "home";
+    is_only.then(|| PathBuf::from(home.trim()))
 }
 
 /// Without duplicates and without what lies below another.
@@ -600,12 +620,46 @@ pub(super) mod tests {
 
     #[test]
     fn a_virtual_environment_without_a_sound_base_is_passed_over() {
-        for cfg in ["", "home = \n", "home = bin\n", "home = /opt/../..\n"] {
+        for cfg in ["home = \n", "home = bin\n", "home = /opt/../..\n"] {
             let machine = Machine::new(&["proj/.venv/bin"]);
             machine.elf("proj/.venv/bin/python3");
             machine.file("proj/.venv/pyvenv.cfg", cfg, 0o644);
             passed_over(&machine, "names no absolute home");
         }
+    }
+
+    /// Python 3.11 takes the first key that is `home` in any case, 3.10 the first in small letters, and lines
+    /// longer than a buffer are several to it.
+    #[test]
+    fn a_virtual_environment_whose_home_pythons_disagree_about_is_passed_over() {
+        let long = format!("{}HOME = /evil/bin\nhome = BASE\n", "x".repeat(4096));
+        for cfg in [
+            "",
+            "HOME = /evil/bin\nhome = BASE\n",
+            "home = BASE\nHome = /evil/bin\n",
+            "home = BASE\nhome = /evil/bin\n",
+            "\u{a0}home = /evil/bin\nhome = BASE\n",
+            "version = 3\rHOME = /evil/bin\nhome = BASE\n",
+            "x\0HOME = /evil/bin\nhome = BASE\n",
+            "HOME = BASE\n",
+            &long,
+        ] {
+            let machine = Machine::new(&["proj/.venv/bin"]);
+            machine.elf("opt/py/bin/python3.12");
+            let base = machine.at("opt/py/bin");
+            machine.link("proj/.venv/bin/python3", base.join("python3.12").to_str().unwrap());
+            let cfg = cfg.replace("BASE", base.to_str().unwrap());
+            machine.file("proj/.venv/pyvenv.cfg", &cfg, 0o644);
+            passed_over(&machine, "names no one home");
+        }
+    }
+
+    #[test]
+    fn a_configuration_beside_the_interpreter_itself_is_not_believed() {
+        let machine = Machine::new(&["opt/py/bin"]);
+        machine.elf("opt/py/bin/python3");
+        machine.file("opt/py/bin/pyvenv.cfg", "home = /evil/bin\n", 0o644);
+        passed_over(&machine, "Python would believe");
     }
 
     #[test]
