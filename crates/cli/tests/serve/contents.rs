@@ -99,7 +99,8 @@ fn who_goes_away_during_a_download_leaves_nothing_api_11() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let grown = server.most_memory().saturating_sub(before) / 1024;
-    assert!(grown < 64, "{grown} MiB for 40 downloads of 28 MiB");
+    // A chunk of 8 MiB for each of those that go on at one time.
+    assert!(grown < 160, "{grown} MiB for 40 downloads of 28 MiB");
     let whole = server.get("/v1/artifacts/big.bin/content", Some(&key));
     assert_eq!((whole.status, whole.body.len()), (200, length));
 }

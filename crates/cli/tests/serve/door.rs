@@ -89,12 +89,25 @@ fn what_is_another_tenants_is_not_there_api_02() {
         ("GET", format!("/v1/artifacts/{artifact}/lineage"), None),
         ("PUT", format!("/v1/artifacts/{artifact}/tags/x"), None),
         ("DELETE", format!("/v1/artifacts/{artifact}/tags/x"), None),
-        ("POST", format!("/v1/artifacts/{artifact}/verdict"), Some(r#"{"outcome": "accepted"}"#)),
+        (
+            "POST",
+            format!("/v1/artifacts/{artifact}/verdict"),
+            Some(r#"{"aspect": "review", "ruling": "accept"}"#),
+        ),
         ("POST", "/v1/artifacts/out.txt/rollback".into(), Some(r#"{"version": 1}"#)),
     ] {
         let answer = server.ask(method, &path, Some(&other), "", body);
         assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
         assert!(!answer.text().contains("secret"));
+    }
+    let events = server.get(&format!("/v1/audit/events?call={call}"), Some(&other));
+    assert!([200, 404].contains(&events.status), "{events:?}");
+    assert!(!events.text().contains(&call), "{events:?}");
+    let named = server.get(&format!("/v1/artifacts?call={call}"), Some(&other));
+    assert!(!named.text().contains("secret") && !named.text().contains(&artifact), "{named:?}");
+    for path in ["/v1/runs", "/v1/artifacts", "/v1/audit/events"] {
+        let text = server.get(path, Some(&other)).text();
+        assert!(!text.contains(&call) && !text.contains("acme"), "{path}: {text}");
     }
     // Nor is there anything to come after, or to be a part of: as if nobody had ever made it.
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -113,21 +126,12 @@ fn what_is_another_tenants_is_not_there_api_02() {
             assert_eq!((&foreign["why"], &foreign["fix"]), (&none["why"], &none["fix"]));
         }
     }
-    let events = server.get(&format!("/v1/audit/events?call={call}"), Some(&other));
-    assert!([200, 404].contains(&events.status), "{events:?}");
-    assert!(!events.text().contains(&call), "{events:?}");
-    let named = server.get(&format!("/v1/artifacts?call={call}"), Some(&other));
-    assert!(!named.text().contains("secret") && !named.text().contains(&artifact), "{named:?}");
-    for path in ["/v1/runs", "/v1/artifacts", "/v1/audit/events"] {
-        let text = server.get(path, Some(&other)).text();
-        assert!(!text.contains(&call) && !text.contains("acme"), "{path}: {text}");
-    }
     let ended = server.ask("POST", &format!("/v1/runs/{call}/cancel"), Some(&own), "", None);
     assert_eq!(ended.json()["call"], call.as_str());
 }
 
 #[test]
-fn what_waits_or_is_a_token_of_another_tenant_is_not_there_api_02() {
+fn what_waits_for_another_tenant_is_not_there_api_02() {
     let rules =
         "rules:\n  - { name: look, match: { tool: add }, action: require_review, reason: sums }\n";
     let server = Server::prepared(|dir| {
@@ -143,29 +147,47 @@ fn what_waits_or_is_a_token_of_another_tenant_is_not_there_api_02() {
     let other = server.key_with("admin", &["--subject", &whose, "--tenant", "mallory"]);
     let asked = server.post("/v1/tools/add/call", &own, r#"{"arguments": {"a": 1, "b": 2}}"#);
     let item = asked.json()["review"].as_str().unwrap().to_owned();
-    let minted = server.command(&["token", "mint", "sub", "--for", "60s"]).output().unwrap();
-    assert!(minted.status.success(), "{minted:?}");
-    let tokens = server.get("/v1/tokens", Some(&own)).json();
-    let token = tokens["tokens"][0]["id"].as_str().unwrap().to_owned();
     let given = json!({"given": {"verdict": "approve", "time_ns": 1, "expires_ns": 2,
-        "approver": "0".repeat(32), "signature": "0".repeat(128)}})
+        "approver": "0000-0000-0000-0000", "signature": "0".repeat(128)}})
     .to_string();
     for (method, path, body) in [
         ("GET", format!("/v1/approvals/{item}"), None),
         ("POST", format!("/v1/approvals/{item}/await"), None),
         ("POST", format!("/v1/approvals/{item}/withdraw"), None),
-        ("POST", format!("/v1/approvals/{item}/answer"), Some(given.as_str())),
-        ("POST", format!("/v1/tokens/{token}/revoke"), None),
     ] {
         let answer = server.ask(method, &path, Some(&other), "", body);
         assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
     }
-    for (path, id) in [("/v1/approvals", &item), ("/v1/tokens", &token)] {
-        assert!(server.get(path, Some(&own)).text().contains(id.as_str()), "{path}");
-        assert!(!server.get(path, Some(&other)).text().contains(id.as_str()), "{path}");
-    }
+    // What cannot be read is said first; of the item nobody hears anything.
+    let answer = |item: &str| {
+        let answer = server.post(&format!("/v1/approvals/{item}/answer"), &other, &given);
+        let problem = answer.json();
+        (answer.status, problem["what"].to_string(), problem["why"].to_string().replace(item, ""))
+    };
+    assert_eq!(answer(&item), answer("0000AAAA"));
+    assert!(server.get("/v1/approvals", Some(&own)).text().contains(&item));
+    assert!(!server.get("/v1/approvals", Some(&other)).text().contains(&item));
     let waits = server.get(&format!("/v1/approvals/{item}"), Some(&own)).json();
     assert_eq!(waits["state"], "waiting", "{waits}");
+}
+
+#[test]
+fn a_token_of_another_tenant_is_not_there_api_02() {
+    let server = Server::start();
+    let minted = server.command(&["token", "mint", "add", "--for", "60s"]).output().unwrap();
+    assert!(minted.status.success(), "{minted:?}");
+    let token = String::from_utf8(minted.stdout).unwrap().trim_end().to_owned();
+    let whose = format!("uid{}", rustix::process::geteuid().as_raw());
+    let own = server.key_with("admin", &["--subject", &whose]);
+    let other = server.key_with("admin", &["--subject", &whose, "--tenant", "mallory"]);
+    let tokens = server.get("/v1/tokens", Some(&own)).json();
+    let id = tokens["tokens"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.get("/v1/tokens", Some(&other)).json()["tokens"], json!([]));
+    let revoke = format!("/v1/tokens/{id}/revoke");
+    server.ask("POST", &revoke, Some(&other), "", None).is_problem(404, "not-found");
+    // Nor is it good for anything there.
+    let narrow = json!({"token": token, "bounds": {"uses": 1}}).to_string();
+    server.post("/v1/tokens/narrow", &other, &narrow).is_problem(403, "blocked");
 }
 
 #[test]
@@ -319,10 +341,6 @@ fn a_fault_of_the_server_tells_nothing_either_api_15() {
     let key = server.key("admin");
     let made = server.shell(&key, "", "head -c 9000000 /dev/zero > big.bin");
     assert_eq!(made.json()["status"], "success", "{made:?}");
-    let kept = server.home().join("artifacts");
-    std::fs::rename(&kept, server.home().join("elsewhere")).unwrap();
-    let content = server.get("/v1/artifacts/big.bin/content", Some(&key));
-    std::fs::rename(server.home().join("elsewhere"), &kept).unwrap();
     // Somebody else has the record's file, and does not give it back.
     let database = rusqlite::Connection::open(server.home().join("hotcell.db")).unwrap();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -342,6 +360,10 @@ fn a_fault_of_the_server_tells_nothing_either_api_15() {
                 Mcp-Method: tools/call\r\nMcp-Name: fs-write\r\n";
     let talk = server.ask("POST", "/mcp", Some(&key), more, Some(&begin.to_string()));
     drop(database);
+    // It was a moment, and not the end.
+    assert_eq!(server.shell(&key, "", "true").status, 200);
+    std::fs::remove_dir_all(server.home().join("artifacts")).unwrap();
+    let content = server.get("/v1/artifacts/big.bin/content", Some(&key));
     for (what, answer) in [("content", &content), ("run", &run), ("tag", &tag), ("tool", &tool)] {
         assert!([500, 503].contains(&answer.status), "{what}: {answer:?}");
     }
@@ -355,8 +377,6 @@ fn a_fault_of_the_server_tells_nothing_either_api_15() {
         }
         assert!(!text.contains(&home) && !text.contains("hck_"), "{text}");
     }
-    // It was a moment, and not the end.
-    assert_eq!(server.shell(&key, "", "true").status, 200);
 }
 
 #[test]

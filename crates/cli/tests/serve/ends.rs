@@ -445,7 +445,8 @@ fn a_thousand_clients_that_come_again_after_an_outage_begin_nothing_twice_out_12
             }
         }
     }
-    assert!(calls.len() + 16 > KEYS, "{unknown} hear that it is not known");
+    // No more than had a place when it began.
+    assert!(calls.len() + 96 >= KEYS, "{unknown} hear that it is not known");
     let runs = server.get("/v1/runs?limit=1000", Some(&key)).json();
     assert_eq!(runs["runs"].as_array().unwrap().len(), KEYS, "one for each key");
     assert_eq!(server.shell(&key, "", "true").status, 200);
