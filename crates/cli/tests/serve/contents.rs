@@ -1,6 +1,9 @@
 //! The bytes of artifacts, whole and in parts.
 
-use crate::support::Server;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::support::{LONG, Server};
 
 #[test]
 fn contents_come_whole_in_ranges_or_not_at_all() {
@@ -62,6 +65,44 @@ fn contents_come_whole_in_ranges_or_not_at_all() {
     get("nowhere.txt", "").is_problem(404, "not-found");
     let head = server.ask("HEAD", "/v1/artifacts/small.txt/content", Some(&key), "", None);
     assert_eq!((head.status, head.body.len(), head.header("content-length")), (200, 0, Some("10")));
+}
+
+#[test]
+fn who_goes_away_during_a_download_leaves_nothing_api_11() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,artifacts:read,metrics");
+    let length = 30_000_000;
+    let made = server.shell(&key, "", &format!("head -c {length} /dev/zero > big.bin"));
+    assert_eq!(made.json()["status"], "success", "{}", made.text());
+    let head = server.head("GET", "/v1/artifacts/big.bin/content", Some(&key), "\r\n");
+    let before = server.memory();
+    for _ in 0..5 {
+        let leaving: Vec<_> = (0..8)
+            .map(|_| {
+                let mut stream = server.connect();
+                rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                let mut first = [0; 1000];
+                stream.read_exact(&mut first).unwrap();
+                assert!(first.starts_with(b"HTTP/1.1 200"));
+                stream
+            })
+            .collect();
+        drop(leaving);
+    }
+    let begun = Instant::now();
+    while !server.get("/metrics", Some(&key)).text().contains("lane_taken{lane=\"contents\"} 0") {
+        assert!(begun.elapsed() < LONG, "somebody is still sent something");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let grown = server.most_memory().saturating_sub(before) / 1024;
+    // A chunk of 8 MiB for each of those that go on at one time.
+    assert!(grown < 160, "{grown} MiB for 40 downloads of 28 MiB");
+    let whole = server.get("/v1/artifacts/big.bin/content", Some(&key));
+    assert_eq!((whole.status, whole.body.len()), (200, length));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Many at once, slow ones, and ones that guess: each is bounded, and somebody else is served meanwhile.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -153,6 +154,63 @@ fn guessing_is_slowed_and_counted_and_good_keys_are_not_concerned_api_16() {
     }
     let metrics = server.get("/metrics", Some(&key)).text();
     assert!(metrics.contains("hotcell_key_guesses_total 60"), "{metrics}");
+}
+
+/// A connection from another address of this machine.
+fn from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
+    connect(&socket, &to).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// 10,000 in a minute and more, from one address and from many: none of them is let in, who guesses from one
+/// address waits, and a good key is served meanwhile, also from the addresses that guess.
+#[test]
+fn guessing_from_many_addresses_keeps_no_good_key_out_api_16() {
+    let _alone = CROWD.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = Server::start();
+    let key = server.key("tools,metrics");
+    let alone = p99(&server, &key);
+    let is_over = AtomicBool::new(false);
+    let guesses = AtomicUsize::new(0);
+    let guess = |address: Ipv4Addr, key: &str| {
+        let mut stream = from(address, server.address);
+        let text = server.head("GET", "/v1/tools/add", Some(key), "\r\n");
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).ok();
+        Answer::read(&all).unwrap().status
+    };
+    let crowded = thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (is_over, guesses, guess) = (&is_over, &guesses, &guess);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let n = guesses.fetch_add(1, Ordering::Relaxed);
+                    // Half of them from one address, and half from hundreds.
+                    let last = if thread < 2 { 2 } else { (n % 250 + 2) as u8 };
+                    let answer = guess(Ipv4Addr::new(127, 0, 0, last), &format!("hck_{n:056}"));
+                    assert!([401, 429].contains(&answer), "{answer}");
+                    if thread >= 2 {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+        }
+        let crowded = p99(&server, &key);
+        assert_eq!(guess(Ipv4Addr::new(127, 0, 0, 2), &key), 200, "whoever else guesses there");
+        is_over.store(true, Ordering::Relaxed);
+        crowded
+    });
+    assert!(crowded < Duration::from_millis(250).max(alone * 5), "{crowded:?}, alone {alone:?}");
+    let guesses = guesses.into_inner();
+    assert_eq!(number(&server, &key, "hotcell_key_guesses_total"), guesses);
+    let slowed = number(&server, &key, "hotcell_denials_total{why=\"too-many-keys\"}");
+    assert!(slowed > 0, "{guesses} were made");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::Server;
+use crate::person::{self, PASSPHRASE, at_terminal};
+use crate::support::{Server, command};
 
 #[test]
 fn nobody_comes_in_without_a_key_api_01() {
@@ -87,18 +88,106 @@ fn what_is_another_tenants_is_not_there_api_02() {
         ("GET", format!("/v1/artifacts/{artifact}/content"), None),
         ("GET", format!("/v1/artifacts/{artifact}/lineage"), None),
         ("PUT", format!("/v1/artifacts/{artifact}/tags/x"), None),
+        ("DELETE", format!("/v1/artifacts/{artifact}/tags/x"), None),
+        (
+            "POST",
+            format!("/v1/artifacts/{artifact}/verdict"),
+            Some(r#"{"aspect": "review", "ruling": "accept"}"#),
+        ),
         ("POST", "/v1/artifacts/out.txt/rollback".into(), Some(r#"{"version": 1}"#)),
     ] {
         let answer = server.ask(method, &path, Some(&other), "", body);
         assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
         assert!(!answer.text().contains("secret"));
     }
+    let events = server.get(&format!("/v1/audit/events?call={call}"), Some(&other));
+    assert!([200, 404].contains(&events.status), "{events:?}");
+    assert!(!events.text().contains(&call), "{events:?}");
+    let named = server.get(&format!("/v1/artifacts?call={call}"), Some(&other));
+    assert!(!named.text().contains("secret") && !named.text().contains(&artifact), "{named:?}");
     for path in ["/v1/runs", "/v1/artifacts", "/v1/audit/events"] {
         let text = server.get(path, Some(&other)).text();
         assert!(!text.contains(&call) && !text.contains("acme"), "{path}: {text}");
     }
+    // Nor is there anything to come after, or to be a part of: as if nobody had ever made it.
+    let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    for manner in [r#"{"after": ["CALL"]}"#, r#"{"parent": "CALL"}"#] {
+        let ask = |call: &str| {
+            let manner = manner.replace("CALL", call);
+            let body = format!(r#"{{"run": {{"command": ["true"]}}, "manner": {manner}}}"#);
+            server.post("/v1/runs", &other, &body)
+        };
+        let (foreign, none) = (ask(&call), ask(unknown));
+        assert_eq!(foreign.status, 422, "{manner}: {foreign:?}");
+        assert!(!foreign.text().contains("acme"), "{foreign:?}");
+        // A parent that nobody knows may be one of another home.
+        if manner.contains("after") {
+            let (foreign, none) = (foreign.json(), none.json());
+            assert_eq!((&foreign["why"], &foreign["fix"]), (&none["why"], &none["fix"]));
+        }
+    }
     let ended = server.ask("POST", &format!("/v1/runs/{call}/cancel"), Some(&own), "", None);
     assert_eq!(ended.json()["call"], call.as_str());
+}
+
+#[test]
+fn what_waits_for_another_tenant_is_not_there_api_02() {
+    let rules =
+        "rules:\n  - { name: look, match: { tool: add }, action: require_review, reason: sums }\n";
+    let server = Server::prepared(|dir| {
+        let typed = [("New passphrase for alice: ", PASSPHRASE), ("The same again: ", PASSPHRASE)];
+        let (made, screen) = at_terminal(&command(dir, &["approver", "new", "alice"]), &typed);
+        assert!(made.status.success(), "{screen}");
+        let line = String::from_utf8(made.stdout).unwrap();
+        person::follow(&dir.path().join("home"), &[line.trim_end().parse().unwrap()], rules);
+    });
+    let whose = format!("uid{}", rustix::process::geteuid().as_raw());
+    let own = server.key_with("admin", &["--subject", &whose]);
+    // The same name, in another tenant.
+    let other = server.key_with("admin", &["--subject", &whose, "--tenant", "mallory"]);
+    let asked = server.post("/v1/tools/add/call", &own, r#"{"arguments": {"a": 1, "b": 2}}"#);
+    let item = asked.json()["review"].as_str().unwrap().to_owned();
+    let given = json!({"given": {"verdict": "approve", "time_ns": 1, "expires_ns": 2,
+        "approver": "0000-0000-0000-0000", "signature": "0".repeat(128)}})
+    .to_string();
+    for (method, path, body) in [
+        ("GET", format!("/v1/approvals/{item}"), None),
+        ("POST", format!("/v1/approvals/{item}/await"), None),
+        ("POST", format!("/v1/approvals/{item}/withdraw"), None),
+    ] {
+        let answer = server.ask(method, &path, Some(&other), "", body);
+        assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
+    }
+    // What cannot be read is said first; of the item nobody hears anything.
+    let answer = |item: &str| {
+        let answer = server.post(&format!("/v1/approvals/{item}/answer"), &other, &given);
+        let problem = answer.json();
+        (answer.status, problem["what"].to_string(), problem["why"].to_string().replace(item, ""))
+    };
+    assert_eq!(answer(&item), answer("0000AAAA"));
+    assert!(server.get("/v1/approvals", Some(&own)).text().contains(&item));
+    assert!(!server.get("/v1/approvals", Some(&other)).text().contains(&item));
+    let waits = server.get(&format!("/v1/approvals/{item}"), Some(&own)).json();
+    assert_eq!(waits["state"], "waiting", "{waits}");
+}
+
+#[test]
+fn a_token_of_another_tenant_is_not_there_api_02() {
+    let server = Server::start();
+    let minted = server.command(&["token", "mint", "add", "--for", "60s"]).output().unwrap();
+    assert!(minted.status.success(), "{minted:?}");
+    let token = String::from_utf8(minted.stdout).unwrap().trim_end().to_owned();
+    let whose = format!("uid{}", rustix::process::geteuid().as_raw());
+    let own = server.key_with("admin", &["--subject", &whose]);
+    let other = server.key_with("admin", &["--subject", &whose, "--tenant", "mallory"]);
+    let tokens = server.get("/v1/tokens", Some(&own)).json();
+    let id = tokens["tokens"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.get("/v1/tokens", Some(&other)).json()["tokens"], json!([]));
+    let revoke = format!("/v1/tokens/{id}/revoke");
+    server.ask("POST", &revoke, Some(&other), "", None).is_problem(404, "not-found");
+    // Nor is it good for anything there.
+    let narrow = json!({"token": token, "bounds": {"uses": 1}}).to_string();
+    server.post("/v1/tokens/narrow", &other, &narrow).is_problem(403, "blocked");
 }
 
 #[test]
@@ -240,6 +329,54 @@ fn a_key_of_a_call_is_never_passed_over_api_08() {
     // Another call under the same key.
     let other = batch(&[calls[1].clone()]);
     assert_ne!(other[0]["status"], "success", "{other:?}");
+}
+
+/// What hotcell itself cannot do: write its record, find what it has kept.
+#[test]
+fn a_fault_of_the_server_tells_nothing_either_api_15() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("admin");
+    let made = server.shell(&key, "", "head -c 9000000 /dev/zero > big.bin");
+    assert_eq!(made.json()["status"], "success", "{made:?}");
+    // Somebody else has the record's file, and does not give it back.
+    let database = rusqlite::Connection::open(server.home().join("hotcell.db")).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let run = server.shell(&key, "", "true");
+    let tag = server.ask("PUT", "/v1/artifacts/big.bin/tags/x", Some(&key), "", None);
+    let tool = server.post(
+        "/v1/tools/fs.write/call",
+        &key,
+        r#"{"arguments": {"path": "a", "text": "b"}}"#,
+    );
+    let begin = json!({"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": {
+        "name": "fs-write", "arguments": {"path": "a", "text": "b"}, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {}}}});
+    let more = "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+                Mcp-Method: tools/call\r\nMcp-Name: fs-write\r\n";
+    let talk = server.ask("POST", "/mcp", Some(&key), more, Some(&begin.to_string()));
+    drop(database);
+    // It was a moment, and not the end.
+    assert_eq!(server.shell(&key, "", "true").status, 200);
+    std::fs::remove_dir_all(server.home().join("artifacts")).unwrap();
+    let content = server.get("/v1/artifacts/big.bin/content", Some(&key));
+    for (what, answer) in [("content", &content), ("run", &run), ("tag", &tag), ("tool", &tool)] {
+        assert!([500, 503].contains(&answer.status), "{what}: {answer:?}");
+    }
+    assert!([&content, &run, &tag, &tool].iter().any(|answer| answer.status == 500));
+    let home = server.home().display().to_string();
+    for answer in [content, run, tag, tool, talk] {
+        let text = answer.text();
+        let lower = text.to_lowercase();
+        for secret in ["sql", "select ", "database", "hotcell.db", "panicked", ".rs:", "os error"] {
+            assert!(!lower.contains(secret), "{secret}: {text}");
+        }
+        assert!(!text.contains(&home) && !text.contains("hck_"), "{text}");
+    }
 }
 
 #[test]

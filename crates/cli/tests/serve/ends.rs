@@ -1,13 +1,17 @@
 //! Ends: of calls, of clients, of the server.
 
-use std::io::Write;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{LONG, Server};
+use crate::support::{Answer, LONG, Server};
 
 fn status(server: &Server, key: &str, call: &str) -> Option<String> {
     let shown = server.get(&format!("/v1/runs/{call}"), Some(key));
@@ -52,6 +56,51 @@ fn a_call_is_cancelled_once_however_often_that_is_asked_api_12() {
     assert_eq!(events.json()["events"].as_array().unwrap().len(), 1);
     let unknown = "/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/cancel";
     server.ask("POST", unknown, Some(&key), "", None).is_problem(404, "not-found");
+}
+
+/// Before it has its turn, and when it is over.
+#[test]
+fn a_storm_of_cancels_ends_a_call_that_waits_and_changes_none_that_has_ended_api_12() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read,audit,artifacts:read");
+    let storm = |call: &str| -> Vec<u16> {
+        let path = format!("/v1/runs/{call}/cancel");
+        thread::scope(|scope| {
+            let cancel = || server.ask("POST", &path, Some(&key), "", None).status;
+            let all: Vec<_> = (0..100).map(|_| scope.spawn(cancel)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    };
+    let outcomes = |call: &str| {
+        let path = format!("/v1/audit/events?call={call}&kind=outcome");
+        server.get(&path, Some(&key)).json()["events"].as_array().unwrap().len()
+    };
+    let over = server.left(&key, "echo over");
+    assert_eq!(wait_for(&server, &key, &over), "success");
+    let answers = storm(&over);
+    assert!(answers.iter().all(|status| [404, 429, 503].contains(status)), "{answers:?}");
+    assert_eq!((wait_for(&server, &key, &over).as_str(), outcomes(&over)), ("success", 1));
+
+    let turns = 2 * thread::available_parallelism().map_or(1, usize::from);
+    let before: Vec<_> = (0..turns).map(|_| server.left(&key, "sleep 60")).collect();
+    let waits = server.left(&key, "echo it runs");
+    // It is in the record before it can be found: again, until somebody was heard.
+    let begun = Instant::now();
+    while !storm(&waits).contains(&200) {
+        assert!(begun.elapsed() < LONG);
+    }
+    assert_eq!((wait_for(&server, &key, &waits).as_str(), outcomes(&waits)), ("cancelled", 1));
+    let shown = server.get(&format!("/v1/runs/{waits}"), Some(&key)).text();
+    let told = server.get(&format!("/v1/runs/{waits}/events"), Some(&key)).text();
+    assert!(!told.contains("event: output"), "{shown} {told}");
+    for call in before {
+        let answers = storm(&call);
+        assert!(answers.contains(&200), "{answers:?}");
+        assert_eq!((wait_for(&server, &key, &call).as_str(), outcomes(&call)), ("cancelled", 1));
+    }
 }
 
 #[test]
@@ -303,6 +352,130 @@ fn a_log_that_is_closed_does_not_end_the_server() {
         stream.write_all(text.as_bytes()).unwrap();
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+/// OUT-12: everybody comes again at once, several under one key, and not knowing what became of it.
+#[test]
+fn a_thousand_clients_that_come_again_after_an_outage_begin_nothing_twice_out_12() {
+    const CLIENTS: usize = 1000;
+    const KEYS: usize = 200;
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let key = server.key("run,runs:read");
+    // Nowhere, while there is no server.
+    let address = Mutex::new(Some(server.address));
+    let answered = AtomicUsize::new(0);
+    let one = |client: usize| -> Answer {
+        let body = json!({"run": {"command": ["true"]}}).to_string();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let at = *address.lock().unwrap();
+            let answer = at.and_then(|at| {
+                let text = format!(
+                    "POST /v1/runs HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\
+                     Authorization: Bearer {key}\r\nIdempotency-Key: key-{}\r\n\
+                     Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                    client % KEYS,
+                    body.len()
+                );
+                let mut stream = TcpStream::connect(at).ok()?;
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                stream.write_all(text.as_bytes()).ok()?;
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).ok()?;
+                Answer::read(&all)
+            });
+            match answer {
+                Some(answer) if [429, 503].contains(&answer.status) => {
+                    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+                    // Not all of them at the same moment.
+                    thread::sleep(Duration::from_millis(wait * 1000 + (client % 50) as u64 * 20));
+                }
+                Some(answer) => {
+                    answered.fetch_add(1, Ordering::SeqCst);
+                    return answer;
+                }
+                None => thread::sleep(Duration::from_millis(100 + (client % 10) as u64 * 10)),
+            }
+            assert!(tries < 1000, "client {client} is never answered");
+        }
+    };
+    let (server, answers) = thread::scope(|scope| {
+        let one = &one;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let small = thread::Builder::new().stack_size(256 * 1024);
+                small.spawn_scoped(scope, move || one(client)).unwrap()
+            })
+            .collect();
+        let begun = Instant::now();
+        while answered.load(Ordering::SeqCst) < CLIENTS / 10 {
+            assert!(begun.elapsed() < LONG);
+            thread::sleep(Duration::from_millis(10));
+        }
+        *address.lock().unwrap() = None;
+        let dir = server.killed();
+        thread::sleep(Duration::from_secs(2));
+        let server = Server::again(dir);
+        *address.lock().unwrap() = Some(server.address);
+        let answers: Vec<_> = clients.into_iter().map(|one| one.join().unwrap()).collect();
+        (server, answers)
+    });
+    // All of one key hear of the same call: how it ended, or that nobody knows since the outage.
+    let mut calls = HashMap::new();
+    let mut unknown = 0;
+    for (client, answer) in answers.iter().enumerate() {
+        let document = answer.json();
+        match answer.status {
+            200 if document["status"] == "success" => {
+                let id = document["id"].as_str().unwrap().to_owned();
+                assert_eq!(calls.entry(client % KEYS).or_insert(id.clone()), &id, "{document}");
+            }
+            _ => {
+                assert!(answer.text().contains("unknown") || answer.status == 409, "{answer:?}");
+                unknown += 1;
+            }
+        }
+    }
+    // No more than had a place when it began.
+    assert!(calls.len() + 96 >= KEYS, "{unknown} hear that it is not known");
+    let runs = server.get("/v1/runs?limit=1000", Some(&key)).json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), KEYS, "one for each key");
+    assert_eq!(server.shell(&key, "", "true").status, 200);
+}
+
+#[test]
+fn a_log_that_has_no_room_does_not_end_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_hotcell"));
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).env("HOTCELL_HOME", dir.path());
+    let mut child = serve.stderr(full).spawn().unwrap();
+    // It cannot say where it is; the home has it.
+    let note = dir.path().join("run/serve.lock");
+    let begun = Instant::now();
+    let address = loop {
+        let text = std::fs::read_to_string(&note).unwrap_or_default();
+        if let Some((_, address)) = text.split_once(", at ") {
+            break address.trim_start_matches("http://").to_owned();
+        }
+        assert!(begun.elapsed() < LONG && child.try_wait().unwrap().is_none(), "{text}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let text = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();

@@ -168,6 +168,39 @@ fn a_key_gets_in_a_session_what_its_scopes_are_for() {
     }
 }
 
+#[test]
+fn what_another_tenant_has_made_is_not_there_api_02() {
+    let server = Server::start();
+    if !server.has_sandbox() {
+        return;
+    }
+    let own = server.key_with("run,artifacts:read", &["--tenant", "acme"]);
+    let other = server.key_with("tools,run,artifacts:read", &["--tenant", "mallory"]);
+    let made = server.shell(&own, "", "echo secret > out.txt");
+    assert_eq!(made.json()["status"], "success", "{made:?}");
+    let artifact = server.get("/v1/artifacts?name=out.txt", Some(&own)).json();
+    let artifact = artifact["artifacts"][0]["id"].as_str().unwrap().to_owned();
+    let uri = format!("artifact://{artifact}");
+    let session = begin(&server, &other);
+    for asked in [
+        call("read_artifact", json!({"uri": uri})),
+        message("resources/read", json!({"uri": uri})),
+        message("resources/list", json!({})),
+        message(
+            "completion/complete",
+            json!({
+                "ref": {"type": "ref/resource", "uri": "artifact://{id}"},
+                "argument": {"name": "id", "value": &artifact[..8]},
+            }),
+        ),
+    ] {
+        let answer = last(&post(&server, &other, Some(&session), &asked)).to_string();
+        assert!(!answer.contains("secret") && !answer.contains("out.txt"), "{answer}");
+        let is_named = asked.to_string().contains(&artifact);
+        assert!(is_named || !answer.contains(&artifact), "{answer}");
+    }
+}
+
 /// API-03, API-04, API-07, API-17 at this path.
 #[test]
 fn what_is_refused_elsewhere_is_refused_here() {

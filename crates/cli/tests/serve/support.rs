@@ -96,6 +96,17 @@ impl Server {
         Server::at(dir, &[])
     }
 
+    /// Is gone at once. What is left is its directory, for [`Server::again`].
+    pub(crate) fn killed(mut self) -> tempfile::TempDir {
+        self.signal(Signal::KILL);
+        assert_eq!(self.ended(LONG), Some(-1));
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn again(dir: tempfile::TempDir) -> Server {
+        Server::at(dir, &[])
+    }
+
     pub(crate) fn home(&self) -> PathBuf {
         self.dir.path().join("home")
     }
@@ -247,7 +258,7 @@ impl Drop for Server {
 }
 
 impl Answer {
-    fn read(bytes: &[u8]) -> Option<Answer> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Answer> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let mut lines = head.lines();
