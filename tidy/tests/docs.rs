@@ -9,24 +9,40 @@
 //! ```text
 //! <!-- as root -->
 //! <!-- as an ordinary user -->
+//! <!-- typed: correct horse -->
 //! <!-- not run: it takes a minute -->
 //! ```
+//!
+//! `typed` has the commands run at a terminal, where somebody types that whenever they are asked something.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hotcell_tidy::{binary, files, root, skip};
 
+#[path = "../../crates/cli/tests/common/pty.rs"]
+#[expect(dead_code, reason = "the tests of the command line need more of it")]
+mod pty;
+
+use pty::Pty;
+
 /// The README's first command; the binary was built before.
 const CARGO_RUN: &str = "cargo run --release -- ";
+
+/// Longer than any command that a person answers takes.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Whom root becomes for the blocks of an ordinary user: nobody has no session and no cgroup.
 const NOBODY: u32 = 65534;
 
 const ORDINARY: &str = "as an ordinary user";
+
+/// What a person types whenever they are asked, if the block is one for a terminal.
+const TYPED: &str = "typed: ";
 
 #[derive(Debug)]
 struct Block {
@@ -152,13 +168,29 @@ impl World {
 
     /// Runs one command after another that ended with `before`: what it printed, and how it ended.
     fn run(&self, command: &str, before: i32, ordinary: bool) -> (String, i32) {
-        let command = match command.strip_prefix(CARGO_RUN) {
-            Some(words) => format!("hotcell {words}"),
-            None => command.into(),
-        };
-        let script = format!("exec 2>&1; (exit {before}); {command}");
-        let output = self.bash(&script, ordinary).output().unwrap();
+        let output = self.bash(&script(command, before), ordinary).output().unwrap();
         (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    }
+
+    /// The same at a terminal: what is on its screen in the end.
+    fn run_typed(&self, command: &str, before: i32, typed: &str) -> (String, i32) {
+        let bash = self.bash(&script(command, before), false);
+        let (mut pty, mut child) = Pty::start_with(&bash, |child, tty| {
+            let stream = || Stdio::from(tty.try_clone().unwrap());
+            child.stdout(stream()).stderr(stream());
+        });
+        let (begun, mut answered) = (Instant::now(), 0);
+        while child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < LONGEST, "$ {command}\n{}", screen(&pty));
+            pty.look();
+            // A question ends within its line.
+            if pty.seen.len() > answered && pty.seen.ends_with(b": ") {
+                answered = pty.seen.len();
+                pty.write(format!("{typed}\n").as_bytes());
+            }
+        }
+        let code = pty.until_end(&mut child).unwrap();
+        (screen(&pty), code)
     }
 
     /// Why runs are refused here, if they are.
@@ -172,7 +204,10 @@ impl World {
         let mut before = 0;
         let mut steps = block.steps.iter().peekable();
         while let Some(Step { command, expected }) = steps.next() {
-            let (text, code) = self.run(command, before, ordinary);
+            let (text, code) = match block.mark.strip_prefix(TYPED) {
+                Some(typed) => self.run_typed(command, before, typed),
+                None => self.run(command, before, ordinary),
+            };
             let actual: Vec<&str> = text.lines().collect();
             if !matches(expected, &actual) {
                 let expected = expected.join("\n");
@@ -186,6 +221,20 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A command of a page, as bash has it.
+fn script(command: &str, before: i32) -> String {
+    let command = match command.strip_prefix(CARGO_RUN) {
+        Some(words) => format!("hotcell {words}"),
+        None => command.into(),
+    };
+    format!("exec 2>&1; (exit {before}); {command}")
+}
+
+/// What a person sees.
+fn screen(pty: &Pty) -> String {
+    String::from_utf8_lossy(&pty.seen).replace("\r\n", "\n")
 }
 
 /// Ends what the page started.
@@ -208,6 +257,7 @@ fn obstacle(block: &Block) -> Option<String> {
         mark if mark.starts_with("not run: ") => Some(mark["not run: ".len()..].to_owned()),
         "as root" if !root => Some("it is for root".into()),
         ORDINARY if !root => Some("only root can become another user".into()),
+        mark if mark.starts_with(TYPED) => None,
         "" | "as root" | ORDINARY => None,
         other => panic!("line {}: unknown mark `{other}`", block.line),
     }

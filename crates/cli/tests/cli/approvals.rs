@@ -41,7 +41,7 @@ impl Home {
         assert!(!screen.contains(PASSPHRASE), "{screen}");
         assert_eq!(text(&world.run(&["approver", "show"]).stdout), line);
         person::follow(&world.home(), &[line.trim_end().parse().unwrap()], RULES);
-        Home { world }
+        Home { world: world.served() }
     }
 
     fn run(&self, words: &[&str]) -> (i32, String, String) {

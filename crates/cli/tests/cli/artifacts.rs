@@ -51,7 +51,7 @@ fn world() -> World {
         artifacts.finish(intent, outcome, &origin, &given, sight, made).unwrap();
     }
     record.close().unwrap();
-    world
+    world.served()
 }
 
 fn json(world: &World, words: &[&str]) -> Value {

@@ -9,7 +9,7 @@ use crate::support::World;
 fn world() -> World {
     let world = World::new();
     world.user_config("min_level = \"no-proc\"\n");
-    world
+    world.served()
 }
 
 fn said(output: &Output) -> (i32, String, String) {

@@ -31,6 +31,10 @@ fn at_terminal(world: &World, words: &[&str], typed: &[(&str, &str)]) -> Said {
 }
 
 fn world() -> World {
+    unserved().served()
+}
+
+fn unserved() -> World {
     let world = World::new();
     world.user_config("min_level = \"no-proc\"\n");
     world
@@ -254,7 +258,7 @@ fn somebody_else_signs_on_another_machine() {
 
 #[test]
 fn what_is_wrong_with_a_file_is_shown_where_it_stands() {
-    let world = world();
+    let world = unserved();
     world.file(
         "bad.yaml",
         b"rules:\n  - name: a\n    match: { operation: fs.write }\n    action: alow\n",

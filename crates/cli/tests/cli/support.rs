@@ -2,20 +2,48 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 pub(crate) struct World {
+    /// Ends before its home goes.
+    _resident: Option<Resident>,
     dir: tempfile::TempDir,
     env: Vec<(OsString, OsString)>,
 }
 
+/// A hotcell that serves the home of a test.
+struct Resident(Child);
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 impl World {
+    /// From here on somebody serves the home, if the tests are run with `HOTCELL_RESIDENT`: what comes of a
+    /// command is the same.
+    pub(crate) fn served(self) -> World {
+        if std::env::var_os("HOTCELL_RESIDENT").is_none() {
+            return self;
+        }
+        let mut serve = self.command(&["resident", "serve", "--idle", "10m"]);
+        let mut child = serve.stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        assert_eq!(&ready, b"ready\n");
+        World { _resident: Some(Resident(child)), ..self }
+    }
+
     pub(crate) fn new() -> World {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("home")).unwrap();
         fs::create_dir(dir.path().join("here")).unwrap();
-        World { dir, env: vec![] }
+        World { _resident: None, dir, env: vec![] }
     }
 
     /// A path below the current directory of the binary.

@@ -15,7 +15,7 @@ fn world() -> World {
     let world = World::new();
     world.user_config("min_level = \"no-proc\"\n");
     world.file("src/a.txt", b"one\n");
-    world
+    world.served()
 }
 
 fn said(output: &Output) -> (i32, String, String) {

@@ -7,6 +7,10 @@ use serde_json::Value;
 use crate::support::World;
 
 fn world() -> World {
+    unserved().served()
+}
+
+fn unserved() -> World {
     let world = World::new();
     world.user_config("min_level = \"no-proc\"\n");
     world
@@ -61,7 +65,7 @@ fn a_refusal_says_why_and_is_in_the_record() {
 
 #[test]
 fn the_record_is_verified_and_a_changed_one_is_not() {
-    let world = world();
+    let world = unserved();
     let (code, _, stderr) = said(&world.run(&["audit", "verify"]));
     assert_eq!(code, 127, "nothing is recorded yet: {stderr}");
     for _ in 0..3 {

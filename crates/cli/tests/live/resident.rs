@@ -112,14 +112,22 @@ fn a_call_is_made_where_its_caller_is() {
     world.file("here.txt", b"here");
     let read = ["tool", "call", "--workspace", ".", "fs.read", "{\"path\": \"here.txt\"}"];
     assert!(world.run(&read).text().contains("here"));
-    let lower = |limit: &str| {
-        let config = world.file(".hotcell/config.toml", limit.as_bytes());
-        let ran = world.run(&["run", "--mem", "100MiB", "--", "true"]);
+    let below = |limit: &str, words: &[&str]| {
+        let text = format!("[ceiling]\nmemory = \"{limit}\"\n");
+        let config = world.file(".hotcell/config.toml", text.as_bytes());
+        let ran = world.run(words);
         std::fs::remove_file(config).unwrap();
         ran
     };
-    assert_eq!(lower("[ceiling]\nmemory = \"64MiB\"\n").code, 119);
-    assert_eq!(lower("[ceiling]\nmemory = \"200MiB\"\n").code, 0);
+    let run = ["run", "--mem", "100MiB", "--", "true"];
+    assert_eq!(below("64MiB", &run).code, 119);
+    assert_eq!(below("200MiB", &run).code, 0);
+    // Of a replay as well.
+    let id = world.run(&["runs", "--limit", "1", "--json"]).json()["call"].clone();
+    let again = ["replay", "--json", id.as_str().unwrap()];
+    let (high, low) = (below("200MiB", &again), below("64MiB", &again));
+    assert_eq!((high.code, &high.json()["status"]), (0, &"success".into()), "{high:?}");
+    assert_eq!((low.code, &low.json()["status"]), (1, &"blocked".into()), "{low:?}");
     resident.signal(Signal::TERM);
     resident.finish(LONG);
 }

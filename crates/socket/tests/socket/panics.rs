@@ -62,7 +62,7 @@ fn a_panic_while_a_connection_is_read_ends_that_connection_and_is_told() {
     let mut client = connect(&breaks).unwrap();
     breaks.store(true, Ordering::SeqCst);
     let told = ask(&mut client, json!({"echo": 7})).unwrap_err();
-    assert!(told.to_string().contains("panic"), "{told}");
+    assert!(told.to_string().contains("defect"), "{told}");
     breaks.store(false, Ordering::SeqCst);
     assert_eq!(ask(&mut connect(&breaks).unwrap(), json!({"echo": 7})).unwrap(), 7);
     let begun = Instant::now();
