@@ -20,8 +20,8 @@ const GROWN: f64 = 1.1;
 impl Report {
     pub(super) fn requests(&mut self, all: &[Rates]) {
         self.heading(&format!("Requests per second, {MANY} connections, one key"));
-        self.tables += "| who | request, answer in bytes | batches | p10 | median | × bare axum | server µs | client µs | client busy |\n\
-                        |---|---|---|---|---|---|---|---|---|\n";
+        self.tables += "| who | request, answer in bytes | batches | p10 | median | × bare axum | server µs | server busy | client µs | client busy |\n\
+                        |---|---|---|---|---|---|---|---|---|---|\n";
         let of = |who: &str, percent: f64| {
             let found = all.iter().find(|rates| rates.name == who);
             found.map_or(f64::NAN, |rates| percentile(&rates.per_second, percent))
@@ -30,12 +30,14 @@ impl Report {
             all
         {
             let median = of(name, 50.0);
+            let busy = |micros: &f64| format!("{:.0} %", median * micros / 1e4);
             self.tables += &format!(
-                "| {name} | {request}, {answer} | {} | {:.0} | {median:.0} | {} | {server_micros:.1} | {client_micros:.1} | {:.0} % |\n",
+                "| {name} | {request}, {answer} | {} | {:.0} | {median:.0} | {} | {server_micros:.1} | {} | {client_micros:.1} | {} |\n",
                 per_second.len(),
                 of(name, 10.0),
                 ratio(median / of(AXUM, 50.0)),
-                median * client_micros / 1e4,
+                busy(server_micros),
+                busy(client_micros),
             );
         }
         self.promise(Goal {
