@@ -10,13 +10,17 @@ use std::path::{Path, PathBuf};
 
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Checked, Which, verify_artifacts};
 use hotcell_engine::{Answer, Ask};
-use hotcell_ledger::{Artifact, Content, Filter, MAX_PAGE, Media, Named, Page, Role, Search, Tag};
+use hotcell_ledger::{
+    Artifact, Aspect, Content, Filter, MANIFEST, MAX_PAGE, Media, Named, Note, Page, Role, Ruling,
+    Search, Tag,
+};
 use hotcell_record::Standing;
 use hotcell_sandbox::cause;
 use hotcell_types::{CallId, Name};
 
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
+use crate::run::report::size;
 use crate::{audit, exit, home, progress};
 
 #[derive(Debug, clap::Subcommand)]
@@ -59,6 +63,17 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Says what you think of an artifact: a verdict, which stays with it
+    ///
+    /// What has a verdict keeps its content when `hotcell gc` makes room. Verdicts are never taken back; a later
+    /// one stands beside those before it.
+    Judge(JudgeArgs),
+    /// Writes contents into a directory, with a list of what is known of each
+    ///
+    /// The files have names that are safe anywhere; `manifest.jsonl` has one line of JSON for each, with its real
+    /// name, where it came from, its tags and its verdicts. It appears when everything else is there. A content
+    /// that is missing, or not what was stored, is not written and is told there; the exit is 120 then.
+    Export(ExportArgs),
     /// Makes an old version of a name its newest; nothing is removed
     Rollback {
         /// NAME@VERSION
@@ -70,9 +85,37 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct LsArgs {
-    /// Only those in which each of these occurs: in the name, a tag, the tool or the media type
-    words: Vec<String>,
+pub(crate) struct JudgeArgs {
+    /// An id, a name, or NAME@VERSION
+    artifact: Which,
+    /// What it is about: confidence, review, test, security or compliance
+    #[arg(long)]
+    aspect: Aspect,
+    /// What it says: accept, reject, escalate or revision-needed
+    #[arg(long)]
+    ruling: Ruling,
+    /// Why, in one line
+    #[arg(long, value_name = "TEXT")]
+    note: Option<Note>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExportArgs {
+    /// A directory that is empty, or not there yet
+    dir: PathBuf,
+    #[command(flatten)]
+    only: Only,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which artifacts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Only {
     /// Only versions of this name; of all that begin so if it ends with `*`
     #[arg(long)]
     name: Option<String>,
@@ -85,6 +128,31 @@ pub(crate) struct LsArgs {
     /// Only what this call was given or made
     #[arg(long, value_name = "CALL")]
     run: Option<CallId>,
+}
+
+impl Only {
+    fn filter(self) -> Result<Filter, Problem> {
+        let name = self.name.map(|name| match name.strip_suffix('*') {
+            Some(begin) => Ok(Named::Beginning(begin.to_owned())),
+            None => name.parse().map(Named::Exactly),
+        });
+        let name = name.transpose().map_err(|error| wrong("--name", &error.to_string()))?;
+        Ok(Filter {
+            name,
+            role: self.role,
+            tag: self.tag,
+            call: self.run,
+            ..Filter::of(Name::LOCAL)
+        })
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LsArgs {
+    /// Only those in which each of these occurs: in the name, a tag, the tool or the media type
+    words: Vec<String>,
+    #[command(flatten)]
+    only: Only,
     /// Most artifacts, 1000 at most
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -127,6 +195,14 @@ pub(crate) fn main(command: Command) -> u8 {
             };
             (change(ask, json), json)
         }
+        Command::Judge(args) => {
+            let JudgeArgs { artifact: which, aspect, ruling, note, json } = args;
+            (change(ArtifactAsk::Judge { which, aspect, ruling, note }, json), json)
+        }
+        Command::Export(args) => {
+            let json = args.json;
+            (export(args), json)
+        }
         Command::Rollback { version, json } => (rollback(version, json), json),
     };
     done.unwrap_or_else(|problem| problem::report(&problem, json))
@@ -147,18 +223,12 @@ fn ask(ask: ArtifactAsk) -> Result<ArtifactAnswer, Problem> {
 }
 
 fn list(args: LsArgs) -> Result<u8, Problem> {
-    let name = args.name.map(|name| match name.strip_suffix('*') {
-        Some(begin) => Ok(Named::Beginning(begin.to_owned())),
-        None => name.parse().map(Named::Exactly),
-    });
-    let name = name.transpose().map_err(|error| wrong("--name", &error.to_string()))?;
     let words = Some(args.words.join(" ")).filter(|words| !words.is_empty());
     let words = words.map(|words| words.parse::<Search>()).transpose();
     let words = words.map_err(|error| wrong("a word", &error.to_string()))?;
-    let filter =
-        Filter { name, role: args.role, tag: args.tag, call: args.run, ..Filter::of(Name::LOCAL) };
+    let filter = Box::new(args.only.filter()?);
     let page = Page::first(args.limit.min(MAX_PAGE));
-    let list = ArtifactAsk::List { filter: Box::new(filter), words, page };
+    let list = ArtifactAsk::List { filter, words, page };
     let ArtifactAnswer::Listed(artifacts) = ask(list)? else { return Err(no_answer()) };
     Ok(print::data(&match args.json {
         true => print::document(&hotcell_api::Artifacts::of(&artifacts, page.limit)),
@@ -282,6 +352,30 @@ fn is_plain(content: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
+fn export(args: ExportArgs) -> Result<u8, Problem> {
+    let filter = Box::new(args.only.filter()?);
+    let write = || ask(ArtifactAsk::Export { filter, to: args.dir.clone() });
+    let ArtifactAnswer::Exported(done) = progress::while_doing("writing artifacts", write)? else {
+        return Err(no_answer());
+    };
+    let code = if done.refused == 0 { 0 } else { exit::ERROR };
+    let text = if args.json {
+        print::document(&serde_json::json!({
+            "version": 1, "files": done.files, "bytes": done.bytes, "refused": done.refused,
+            "is_cut": done.is_cut,
+        }))
+    } else {
+        let (files, bytes) = (done.files, size(done.bytes));
+        let refused = match done.refused {
+            0 => String::new(),
+            refused => format!(", {refused} refused: `{MANIFEST}` says why"),
+        };
+        let cut = if done.is_cut { "; there are more than one export takes" } else { "" };
+        format!("written: {files} contents ({bytes}){refused}{cut}\n")
+    };
+    Ok(print::data_and(&text, code))
+}
+
 fn rollback(version: Which, json: bool) -> Result<u8, Problem> {
     match version {
         Which::Named { name, version: Some(version) } => {
@@ -305,9 +399,8 @@ fn change(change: ArtifactAsk, json: bool) -> Result<u8, Problem> {
 
 fn verify(json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
-    let database = home::database()?;
-    let anchor = database.with_file_name("anchor.log");
-    let record = audit::verified(&database, &anchor);
+    let (database, anchor) = home::database_and_anchor()?;
+    let record = audit::verified_with(&database, &anchor);
     let home = database.parent().unwrap_or(&database);
     let checked = progress::while_doing("checking artifacts", || verify_artifacts(home))
         .map_err(|problem| Problem::error(problem.what).why(problem.why).fix(problem.fix))?;

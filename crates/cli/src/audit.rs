@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hotcell_engine::artifacts::{Checked, verify_artifacts};
-use hotcell_engine::{Answer, Ask};
+use hotcell_engine::{Anchor, Answer, Ask};
 use hotcell_record::{
     Event, Fault, Filter, From, Kind, Standing, Verdict, export_watched, verify_watched,
 };
@@ -26,7 +26,8 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if it is sound, 122 if something is missing that would prove it, 120 if it is broken.
     Verify {
-        /// Checkpoints to compare with, in place of those in the home: the anchor.log of another copy
+        /// Checkpoints to compare with, in place of those where the setting `record.anchor` has them put: the
+        /// anchor.log of another copy, or lines of the system's log
         #[arg(long, value_name = "FILE")]
         anchor: Option<PathBuf>,
         /// Print one JSON document
@@ -106,9 +107,11 @@ pub(crate) fn event_line(event: &Event) -> String {
 
 fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
     // From its files alone: a record that cannot be opened any more is one to be verified.
-    let database = home::database()?;
-    let anchor = anchor.unwrap_or_else(|| database.with_file_name("anchor.log"));
-    let mut verdict = verified(&database, &anchor);
+    let (database, sink) = home::database_and_anchor()?;
+    let mut verdict = match anchor {
+        Some(anchor) => verified(&database, Some(&anchor)),
+        None => verified_with(&database, &sink),
+    };
     let artifacts =
         progress::while_doing("checking artifacts", || also_artifacts(&database, &mut verdict));
     let code = match verdict.standing {
@@ -131,9 +134,21 @@ fn verify(anchor: Option<PathBuf>, json: bool) -> Result<u8, Problem> {
 }
 
 /// The record as it is on the disk, from its first event on.
-pub(crate) fn verified(database: &Path, anchor: &Path) -> Verdict {
+fn verified(database: &Path, anchor: Option<&Path>) -> Verdict {
     let line = Progress::start("checking events");
-    verify_watched(database, Some(anchor), From::Start, &mut |done, all| line.at(done, all))
+    verify_watched(database, anchor, From::Start, &mut |done, all| line.at(done, all))
+}
+
+/// The same, against the checkpoints that went where the configuration says.
+pub(crate) fn verified_with(database: &Path, sink: &Anchor) -> Verdict {
+    let home = database.parent().unwrap_or(database);
+    let mut verdict = verified(database, sink.anchor(home).as_deref());
+    if matches!(sink, Anchor::Syslog(_)) {
+        let how =
+            "the system's log: its lines as a file, with `hotcell audit verify --anchor FILE`";
+        verdict.missing.push(how.into());
+    }
+    verdict
 }
 
 /// What the chain vouches for in other tables is a part of it.

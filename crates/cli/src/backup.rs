@@ -69,8 +69,9 @@ pub(crate) fn restore(args: RestoreArgs) -> u8 {
 }
 
 fn put_back(args: &RestoreArgs) -> Result<u8, Problem> {
-    let home = Config::load()?.settings().home;
-    let restore = || hotcell_engine::restore(&home::caller(), &home, &args.file);
+    let config = Config::load()?;
+    let (home, anchor) = (config.settings().home, config.anchor());
+    let restore = || hotcell_engine::restore(&home::caller(), &home, &anchor, &args.file);
     let restored = progress::while_doing("restoring, and verifying", restore)?;
     let code = match restored.verdict.standing {
         _ if !restored.artifacts.is_fine() => exit::ERROR,

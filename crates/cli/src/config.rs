@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hotcell_engine::run::LimitWords;
-use hotcell_engine::{Globs, SnapshotBounds};
+use hotcell_engine::{AtOnce, Globs, Patience, SnapshotBounds};
+use hotcell_record::{RetentionPolicy, Sink};
 use hotcell_sandbox::{Settings, cause};
 use hotcell_serve::Endpoint;
 use hotcell_types::{Bytes, Level, Network, SomeLimits, Template};
@@ -21,6 +22,10 @@ use serde::Deserialize;
 
 use crate::print;
 use crate::problem::{self, Problem};
+
+mod numbers;
+
+use numbers::{BreakerWords, Numbers, RecordWords, ScheduleWords, Words};
 
 /// Longest configuration file.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -50,6 +55,12 @@ const RULES: &str = "Settings:
                send spans, such as http://127.0.0.1:4318/v1/traces [default: none]
   [workspace]  copies that runs work on: files and bytes are the most of one [100000, 1GiB], except
                is a list of patterns, as in gitignore, of what is left out
+  [schedule]   running is the most calls that go on at one time [twice the processors]; of those
+               with a template as many as its name says in [schedule.templates]
+  [breaker]    failures in a row after which a tool is left alone, and rest, for how long [5, 30s]
+  [record]     anchor is where checkpoints of the record go: `home`, `syslog`, or a file by its path
+               [home]; keep and most are for how long arguments and results stay in the record, and
+               how many bytes of them, when `hotcell gc` removes something [90d, 1GiB]
 
 Places:
   /etc/hotcell/config.toml    the operator's
@@ -66,7 +77,11 @@ Of each ceiling the lowest that any file says holds. A call that asks for more i
 nobody asked for, those of templates and tools, are lowered to it. Of files and bytes of a copy of the
 workspace the lowest holds as well, and what either file leaves out is left out; a project has no say
 in that. A copy comes on top of the ceilings. Spans go where the operator's file says, otherwise where
-the user's says; a project has no say in that either.";
+the user's says; a project has no say in that either. For checkpoints that holds as well; keep and
+most are what the user's file says, otherwise what the operator's says.
+
+Of [schedule] and [breaker] what operator and user say stands in place of the default, the stricter
+where both do: fewer, and a longer rest. A project's word counts where it is stricter still.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -108,7 +123,8 @@ pub(crate) struct Config {
     copies: SnapshotBounds,
     copies_said: Vec<Setting<Copies>>,
     traces: Option<Setting<Endpoint>>,
-    /// Everything that anybody said, whether it holds or not.
+    numbers: Numbers,
+    /// Everything that anybody said, whether it holds or not; the defaults besides.
     said: Vec<Named>,
 }
 
@@ -186,6 +202,26 @@ impl Config {
         self.traces.as_ref().map(|traces| traces.value.clone())
     }
 
+    /// How many calls go on at one time.
+    pub(crate) fn at_once(&self) -> AtOnce {
+        self.numbers.at_once()
+    }
+
+    /// When a tool is left alone.
+    pub(crate) fn patience(&self) -> Patience {
+        self.numbers.patience()
+    }
+
+    /// What is kept of the payloads in the record.
+    pub(crate) fn retention(&self) -> RetentionPolicy {
+        self.numbers.retention()
+    }
+
+    /// Where checkpoints of the record go.
+    pub(crate) fn anchor(&self) -> Sink {
+        self.numbers.anchor()
+    }
+
     /// Each setting with the value that holds, in the order in which they are shown. A list of patterns
     /// stands once for each file that has one: all of them hold.
     fn holding(&self) -> Vec<Named> {
@@ -213,13 +249,15 @@ impl Config {
             all.push(Named::new(BYTES, bytes, source));
         }
         all.extend(copies().filter_map(|said| said.value.patterns(&said.source)));
+        all.extend(self.numbers.holding());
         all
     }
 
     /// What was said of a setting, and does not hold.
-    fn overridden<'a>(&'a self, holds: &'a Named) -> impl Iterator<Item = &'a Named> {
-        let others = self.said.iter().filter(move |said| said.name == holds.name);
-        others.filter(move |said| said.origin != holds.origin && holds.name != EXCEPT)
+    fn overridden(&self, holds: &Named) -> Vec<Named> {
+        let said = defaults().into_iter().chain(self.said.iter().cloned());
+        let others = said.filter(|said| said.name == holds.name && holds.name != EXCEPT);
+        others.filter(|said| said.origin != holds.origin).collect()
     }
 
     fn show(&self) -> String {
@@ -232,7 +270,7 @@ impl Config {
     fn table(&self) -> String {
         let mut rows = vec![["SETTING", "VALUE", "ORIGIN", "OVERRIDES"].map(String::from)];
         for holds in self.holding() {
-            let others = self.overridden(&holds);
+            let others = self.overridden(&holds).into_iter();
             let others: Vec<String> =
                 others.map(|other| format!("{} ({})", other.value, other.origin)).collect();
             let others = if others.is_empty() { "-".into() } else { others.join(", ") };
@@ -252,7 +290,7 @@ impl Config {
             .holding()
             .iter()
             .map(|holds| {
-                let overrides: Vec<_> = self.overridden(holds).map(of).collect();
+                let overrides: Vec<_> = self.overridden(holds).iter().map(of).collect();
                 let mut one = of(holds);
                 if let Some(members) = one.as_object_mut() {
                     members.insert("name".into(), holds.name.as_str().into());
@@ -276,6 +314,12 @@ struct Content {
     ceiling: LimitWords,
     workspace: Option<CopyWords>,
     traces: Option<TraceWords>,
+    #[serde(default)]
+    schedule: ScheduleWords,
+    #[serde(default)]
+    breaker: BreakerWords,
+    #[serde(default)]
+    record: RecordWords,
 }
 
 #[derive(Debug, Deserialize)]
@@ -356,7 +400,7 @@ impl Places {
                 .why("where spans go is for whoever runs the server to say")
                 .fix("remove it, and set it in the operator's or the user's config.toml"));
         }
-        let mut said: Vec<Named> = defaults();
+        let mut said = Vec::new();
         let shown = |home: &PathBuf| home.display().to_string();
         said.extend(self.homes.iter().map(|home| home.named("home", shown)));
         [&operator, &user, &project, &environment].iter().for_each(|source| source.tell(&mut said));
@@ -373,6 +417,7 @@ impl Places {
             copies: copies(&copies_said)?,
             copies_said,
             traces: operator.traces.or(user.traces).map(parse).transpose()?,
+            numbers: Numbers::of(operator.words, user.words, project.words)?,
             said,
         })
     }
@@ -415,7 +460,7 @@ fn no_home() -> Problem {
 /// What holds where nobody says anything.
 fn defaults() -> Vec<Named> {
     let copies = SnapshotBounds::default();
-    vec![
+    let mut all = vec![
         Named::new("min_level", Level::DEFAULT_MINIMUM, DEFAULT),
         Named::new("template", Template::DEFAULT.name, DEFAULT),
         Named::new("quota", DEFAULT_QUOTA, DEFAULT),
@@ -425,7 +470,9 @@ fn defaults() -> Vec<Named> {
             Bytes::kib(u32::try_from(copies.bytes / 1024).unwrap_or(u32::MAX)),
             DEFAULT,
         ),
-    ]
+    ];
+    all.extend(numbers::defaults());
+    all
 }
 
 fn by_default<T>(value: T) -> Setting<T> {
@@ -441,6 +488,7 @@ struct Source {
     traces: Said,
     ceiling: Option<Setting<SomeLimits>>,
     copies: Option<Setting<Copies>>,
+    words: Words,
 }
 
 impl Source {
@@ -465,6 +513,7 @@ impl Source {
             all.extend(value.files.map(|files| Named::new(FILES, files, source)));
             all.extend(value.bytes.map(|bytes| Named::new(BYTES, bytes, source)));
         }
+        self.words.tell(all);
     }
 
     /// A file that may be missing. `owner` and root are whose it must be, if that matters.
@@ -480,7 +529,8 @@ impl Source {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             Problem::invalid(format!("`{shown}` is wrong in line {line}")).why(e.message()).fix(
-                "the settings are min_level, template, quota and the tables ceiling, traces and workspace",
+                "the settings are min_level, template, quota and the tables ceiling, traces, workspace, \
+                 schedule, breaker and record",
             )
         })?;
         let ceiling = content.ceiling.read().map_err(|error| {
@@ -500,6 +550,12 @@ impl Source {
             traces: at(content.traces.map(|traces| traces.endpoint)),
             ceiling: Some(Setting { value: ceiling, source: shown.to_string() }),
             copies: copies.transpose()?,
+            words: Words::read(
+                content.schedule,
+                content.breaker,
+                content.record,
+                &shown.to_string(),
+            )?,
         })
     }
 }
@@ -656,6 +712,8 @@ fn lowered(wish: &Setting<Level>, decided: &Setting<Level>) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use hotcell_types::Count;
 
     use super::*;
 
@@ -822,6 +880,88 @@ mod tests {
         fixture.file("operator", "");
         fixture.file("project", "[traces]\nendpoint = \"http://127.0.0.1:3\"\n");
         assert!(fixture.error().contains("cannot say anything of [traces]"), "{}", fixture.error());
+    }
+
+    #[test]
+    fn of_turns_and_breakers_a_project_can_only_say_less() {
+        let fixture = Fixture::new();
+        let count = Count::of;
+        let usual = AtOnce::of_machine().running.unwrap();
+        assert_eq!(fixture.read().unwrap().at_once(), AtOnce::default());
+        // A project alone: beside what the machine suggests.
+        fixture.file("project", "[schedule]\nrunning = 1000000\n");
+        assert_eq!(fixture.read().unwrap().at_once().running, Some(usual));
+        fixture.file("project", "[schedule]\nrunning = 1\n[schedule.templates]\ntool = 1\n");
+        assert_eq!(fixture.read().unwrap().at_once().running, Some(count(1)));
+        fixture
+            .file("user", "[schedule]\nrunning = 1000\n[breaker]\nfailures = 9\nrest = \"1m\"\n");
+        fixture.file("project", "");
+        assert_eq!(fixture.read().unwrap().at_once().running, Some(count(1000)));
+        fixture.file("operator", "[schedule]\nrunning = 500\n[schedule.templates]\ntool = 3\n");
+        fixture.file(
+            "project",
+            "[schedule]\nrunning = 700\n[schedule.templates]\ntool = 2\n\
+             [breaker]\nfailures = 20\nrest = \"2m\"\n",
+        );
+        let config = fixture.read().unwrap();
+        let templates = [("tool".parse().unwrap(), count(2))];
+        let expected = AtOnce { running: Some(count(500)), templates: templates.into() };
+        assert_eq!(config.at_once(), expected);
+        let patience = config.patience();
+        assert_eq!((patience.failures, patience.rest.to_string()), (count(9), "2m".into()));
+        let shown = config.show();
+        for line in
+            ["schedule.running: 500 (", "schedule.templates.tool: 2 (", "breaker.rest: 2m ("]
+        {
+            assert!(shown.contains(line), "{shown}");
+        }
+        for (text, why) in [
+            ("[schedule]\nrunning = 0\n", "`0` is zero"),
+            ("[schedule.templates]\ntolo = 1\n", "there is no template `tolo`"),
+            ("[breaker]\nrest = \"soon\"\n", "`soon`"),
+            ("[breaker]\nfailure = 1\n", "unknown field `failure`"),
+        ] {
+            fixture.file("user", text);
+            assert!(fixture.error().contains(why), "{text}: {}", fixture.error());
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_the_record_and_what_proves_it_is_not_for_a_project_to_say() {
+        let fixture = Fixture::new();
+        let config = fixture.read().unwrap();
+        assert_eq!((config.anchor(), config.retention()), (Sink::Home, RetentionPolicy::default()));
+        for (text, name) in [
+            ("record.anchor", "home"),
+            ("record.keep", "90d"),
+            ("record.most", "1GiB"),
+            ("breaker.failures", "5"),
+            ("breaker.rest", "30s"),
+        ] {
+            assert!(config.show().contains(&format!("{text}: {name} (default)\n")), "{text}");
+        }
+        fixture.file("user", "[record]\nanchor = \"syslog\"\nkeep = \"7d\"\nmost = \"1MiB\"\n");
+        fixture.file("operator", "[record]\nanchor = \"/var/log/x\"\nkeep = \"365d\"\n");
+        let config = fixture.read().unwrap();
+        assert_eq!(config.anchor(), Sink::File("/var/log/x".into()));
+        let RetentionPolicy { keep, most_bytes } = config.retention();
+        assert_eq!((keep.as_secs(), most_bytes), (7 * 24 * 3600, 1 << 20));
+        let table = config.table();
+        let row = table.lines().find(|row| row.starts_with("record.anchor ")).unwrap();
+        assert!(row.contains(" home (default), syslog ("), "{table}");
+        for (text, why) in [
+            ("[record]\nanchor = \"anchor.log\"\n", "by its path from the root"),
+            ("[record]\nanchor = \"https://example.org\"\n", "cannot go to a URL yet"),
+            ("[record]\nkeep = \"long\"\n", "`long` is not an age"),
+        ] {
+            fixture.file("user", text);
+            assert!(fixture.error().contains(why), "{text}: {}", fixture.error());
+        }
+        fixture.file("user", "");
+        for text in ["anchor = \"home\"", "keep = \"90d\"", "most = \"1GiB\""] {
+            fixture.file("project", &format!("[record]\n{text}\n"));
+            assert!(fixture.error().contains("cannot say anything of [record]"), "{text}");
+        }
     }
 
     #[test]

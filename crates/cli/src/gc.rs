@@ -1,9 +1,10 @@
 //! `hotcell gc`: makes room in the home, and the word of warning when it gets full.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hotcell_engine::{Amount, Collected, Engine, Gc, Keep};
+use hotcell_engine::{Amount, Collected, Engine, Full, Gc, Keep};
 use hotcell_record::Compacted;
 use hotcell_types::{Bytes, Span};
 use serde_json::json;
@@ -17,7 +18,8 @@ use crate::{home, progress};
 /// Removes old contents, so that the home stays within its quota
 ///
 /// What goes are contents of artifacts, and arguments and results of calls: the oldest first, until the home
-/// is within its quota, and with --keep everything that is older. The chain stays, and with it what everything
+/// is within its quota, and with --keep everything that is older; of arguments and results also what the
+/// settings `record.keep` and `record.most` do not have kept. The chain stays, and with it what everything
 /// was and when; so does the content of whatever has a tag or a verdict. Environments that no name stands for
 /// and no run uses go in any case. Others may use the home meanwhile.
 #[derive(Debug, clap::Args)]
@@ -40,6 +42,17 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Age(pub(crate) Duration);
 
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY: u64 = 24 * 3600;
+        match self.0.as_secs() {
+            seconds if seconds.is_multiple_of(DAY) => write!(f, "{}d", seconds / DAY),
+            seconds if seconds.is_multiple_of(3600) => write!(f, "{}h", seconds / 3600),
+            seconds => write!(f, "{seconds}s"),
+        }
+    }
+}
+
 impl FromStr for Age {
     type Err = String;
 
@@ -60,12 +73,13 @@ pub(crate) fn main(args: Args) -> u8 {
 }
 
 fn collect(args: Args) -> Result<u8, Problem> {
-    let quota = args.quota.map_or_else(|| Config::load().map(|config| config.quota()), Ok)?;
-    let quota = quota.get();
+    let config = Config::load()?;
+    let quota = args.quota.unwrap_or(config.quota()).get();
+    let payloads = config.retention();
     let engine = home::look()?;
     let gc = if args.dry_run { Gc::OnlyTell } else { Gc::Remove };
-    let keep = Keep { age: args.keep.map(|age| age.0), quota };
-    let collect = || engine.gc(&home::caller(), keep, gc);
+    let keep = Keep { age: args.keep.map(|age| age.0), quota, payloads };
+    let collect = || engine.gc(&home::caller(), keep.clone(), gc);
     let collected = progress::while_doing("looking for what can go", collect)?;
     let Collected { contents, environments, payloads, used, compacted } = collected;
     let text = if args.json {
@@ -134,13 +148,18 @@ fn document(compacted: Compacted) -> serde_json::Value {
 }
 
 /// At the end of a run, once a day at most.
-pub(crate) fn warn(engine: &Engine, quota: Bytes) {
-    if let Some(used) = engine.is_nearly_full(quota.get()) {
-        let (used, quota) = (size(used), size(quota.get()));
-        print::to_people(&format!(
-            "hotcell: the home has {used} of its {quota}; `hotcell gc` makes room\n"
-        ));
+pub(crate) fn warn(engine: &Engine, quota: Bytes, record: u64) {
+    let Some(room) = engine.is_nearly_full(quota.get(), record) else { return };
+    for (what, full) in [("the home", room.home), ("the record", room.record)] {
+        if let Some(full) = full {
+            print::to_people(&format!("hotcell: {what} {}\n", full_words(full)));
+        }
     }
+}
+
+fn full_words(Full { used, most, is_critical }: Full) -> String {
+    let urgent = if is_critical { " (critical)" } else { "" };
+    format!("has {} of its {}{urgent}; `hotcell gc` makes room", size(used), size(most))
 }
 
 #[cfg(test)]
@@ -151,6 +170,9 @@ mod tests {
     fn an_age_is_written_in_days_or_as_any_time() {
         for (text, seconds) in [("30d", 2_592_000), ("0d", 0), ("12h", 43_200), ("90s", 90)] {
             assert_eq!(text.parse(), Ok(Age(Duration::from_secs(seconds))), "{text}");
+        }
+        for text in ["90d", "0d", "12h", "90s"] {
+            assert_eq!(text.parse::<Age>().unwrap().to_string(), text);
         }
         for bad in ["", "d", "-1d", "1.5d", "x", "99999999999d", "4294967295d"] {
             assert!(bad.parse::<Age>().is_err(), "{bad}");

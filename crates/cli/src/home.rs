@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hotcell_engine::{Answer, Ask, Early, Engine, OpenError, Options};
+use hotcell_engine::{Anchor, Answer, Ask, Early, Engine, OpenError, Options};
 use hotcell_local::{Remote, Unreached};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
@@ -37,7 +37,18 @@ pub(crate) fn engine(options: Options) -> Result<Engine, Problem> {
 pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
     let Settings { minimum, home } = config.settings();
     let (quota, ceiling, copies) = (config.quota(), config.ceiling(), config.copies());
-    Options { quota, minimum, workspace, ceiling, copies, ..Options::at(home) }
+    let (at_once, patience, anchor) = (config.at_once(), config.patience(), config.anchor());
+    Options {
+        quota,
+        minimum,
+        workspace,
+        ceiling,
+        copies,
+        at_once,
+        patience,
+        anchor,
+        ..Options::at(home)
+    }
 }
 
 pub(crate) fn unusable(error: OpenError) -> Problem {
@@ -101,11 +112,17 @@ pub(crate) fn or_newest(engine: &Engine, named: Option<CallId>) -> Result<CallId
 
 /// The record's file, which may be broken, with everything in it that was answered.
 pub(crate) fn database() -> Result<PathBuf, Problem> {
-    let home = Config::load()?.settings().home;
+    database_and_anchor().map(|(database, _)| database)
+}
+
+/// The same, and where its checkpoints go.
+pub(crate) fn database_and_anchor() -> Result<(PathBuf, Anchor), Problem> {
+    let config = Config::load()?;
+    let home = config.settings().home;
     let database = home.join("hotcell.db");
     if database.exists() {
         settle(&home);
-        return Ok(database);
+        return Ok((database, config.anchor()));
     }
     Err(Problem::not_found(format!("nothing is recorded in `{}`", home.display()))
         .fix("`hotcell tool call` records what it does; HOTCELL_HOME names another home"))

@@ -228,6 +228,7 @@ struct Prepared {
     stdin: Option<Input>,
     output_dir: Option<PathBuf>,
     quota: Bytes,
+    record_most: u64,
     no_wait: bool,
 }
 
@@ -265,7 +266,8 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
     request.token = token;
     request.ask = args.asking.ask;
     let (output_dir, quota, no_wait) = (args.output_dir, config.quota(), args.asking.no_wait);
-    Ok(Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait })
+    let record_most = config.retention().most_bytes;
+    Ok(Prepared { options, request, limits, files, stdin, output_dir, quota, record_most, no_wait })
 }
 
 fn run_tool() -> Result<ToolName, Problem> {
@@ -316,7 +318,17 @@ fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input
 }
 
 fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> {
-    let Prepared { options, request, limits, files, stdin, output_dir, quota, no_wait } = prepared;
+    let Prepared {
+        options,
+        request,
+        limits,
+        files,
+        stdin,
+        output_dir,
+        quota,
+        record_most,
+        no_wait,
+    } = prepared;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let outputs = output_dir.map(OutputDir::make).transpose()?;
     let reins = Reins::default();
@@ -378,7 +390,7 @@ fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> 
         print::to_people(&report::not_taken(&outcome.skipped));
     }
     if let (true, Kernel::Here(engine)) = (measures, &kernel) {
-        gc::warn(engine, quota);
+        gc::warn(engine, quota, record_most);
     }
     Ok(kernel.close(code))
 }

@@ -11,11 +11,11 @@ use hotcell_record::{
 };
 use hotcell_sandbox::cause;
 use hotcell_types::{Caller, Status, hex};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
 
 use crate::archive::{Entry, Reader, Writer};
 use crate::artifacts::{Checked, DIRECTORY, verify_artifacts};
-use crate::engine::Engine;
+use crate::engine::{Anchor, Engine};
 use crate::keys::revoke_restored;
 use crate::policy::install::put_copy;
 use crate::reply::{Problem, ProblemKind};
@@ -77,8 +77,11 @@ impl Engine {
         // Nothing is swept from now on.
         let held = self.artifacts.store().and_then(|store| store.hold());
         let held = held.map_err(|error| not_copied(&error.to_string()))?;
+        // So that the copy has all that is in an anchor elsewhere, unless others go on.
+        record.checkpoint().map_err(|error| not_copied(&error.to_string()))?;
         // Before the record: whatever is in the anchor is then in the record as well.
-        let anchor = whole_lines(&self.home().join(ANCHOR)).map_err(|e| not_copied(&cause(&e)))?;
+        let anchor = self.anchor().anchor(self.home()).map(|path| whole_lines(&path)).transpose();
+        let anchor = anchor.map_err(|e| not_copied(&cause(&e)))?.unwrap_or_default();
         let staging = Staging::new(self.home()).map_err(|error| not_copied(&cause(&error)))?;
         let database = staging.path(DATABASE);
         let verdict = record.backup(&database).map_err(|error| not_copied(&error.to_string()))?;
@@ -106,13 +109,18 @@ impl Engine {
 }
 
 /// Makes a home from a backup: one that is new, or has nothing recorded. It is verified before it is put
-/// in place.
-pub fn restore(caller: &Caller, home: &Path, from: &Path) -> Result<Restored, Problem> {
+/// in place, also against the anchor that is used from now on.
+pub fn restore(
+    caller: &Caller,
+    home: &Path,
+    anchor: &Anchor,
+    from: &Path,
+) -> Result<Restored, Problem> {
     let failed = |error: &io::Error| {
         let fix = "see that the home can be written and has room";
         Problem::new("the home cannot be restored", cause(error), fix)
     };
-    let file = File::open(from).map_err(|error| {
+    let file = open_backup(from).map_err(|error| {
         let what = format!("`{}` cannot be read", from.display());
         Problem::new(what, cause(&error), "give a backup").of(ProblemKind::Invalid)
     })?;
@@ -132,7 +140,15 @@ pub fn restore(caller: &Caller, home: &Path, from: &Path) -> Result<Restored, Pr
         }
         Problem::new(what, cause(&error), "give another copy of it").of(ProblemKind::Invalid)
     })?;
-    check(&staging)?;
+    check(&staging, &staging.path(ANCHOR))?;
+    if let Anchor::File(elsewhere) = anchor {
+        check(&staging, elsewhere).map_err(|problem| {
+            let fix = "it has what was recorded after the backup was made: restore a newer one, or \
+                       name another anchor in config.toml if that is to be given up";
+            let what = format!("the anchor `{}` speaks against it", elsewhere.display());
+            Problem { what, fix: fix.into(), ..problem }
+        })?;
+    }
     for name in [DIRECTORY, "keys", ANCHOR, DATABASE] {
         let (from, to) = (staging.path(name), home.join(name));
         if from.exists() {
@@ -143,14 +159,24 @@ pub fn restore(caller: &Caller, home: &Path, from: &Path) -> Result<Restored, Pr
     sync(home).map_err(|error| failed(&error))?;
     drop(staging);
     // Calls that went on when the copy was made are closed with this.
-    let record = Record::open(home, Options::default());
+    let record = Record::open(home, Options { sink: anchor.clone(), ..Options::default() });
     let record = record.map_err(|error| failed(&io::Error::other(error)))?;
     note(&record, caller, "restore", "the home was restored from a backup")?;
     revoke_restored(&record, caller)?;
     put_copy(&record, home)?;
     record.close().map_err(|error| failed(&io::Error::other(error)))?;
-    let verdict = verify(&home.join(DATABASE), Some(&home.join(ANCHOR)), From::Start);
+    let verdict = verify(&home.join(DATABASE), anchor.anchor(home).as_deref(), From::Start);
     Ok(Restored { verdict, artifacts: verify_artifacts(home)? })
+}
+
+/// Without waiting for whoever may write into a FIFO.
+fn open_backup(from: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(from)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(file)
 }
 
 fn must_be_empty(home: &Path) -> Result<(), Problem> {
@@ -167,9 +193,8 @@ fn must_be_empty(home: &Path) -> Result<(), Problem> {
 }
 
 /// Is it what was recorded?
-fn check(staging: &Staging) -> Result<(), Problem> {
-    let anchor = staging.path(ANCHOR);
-    let verdict = verify(&staging.path(DATABASE), Some(&anchor), From::Start);
+fn check(staging: &Staging, anchor: &Path) -> Result<(), Problem> {
+    let verdict = verify(&staging.path(DATABASE), Some(anchor), From::Start);
     let fault = verdict.fault.filter(|_| verdict.standing == Standing::Broken);
     let fault = fault.map(|fault| fault.to_string());
     let artifacts = verify_artifacts(&staging.path)?;

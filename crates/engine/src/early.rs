@@ -9,6 +9,7 @@ use hotcell_sandbox::{Job, Kind, Refusal, Sandbox, Settings, Site, View};
 use hotcell_tools::Program;
 use hotcell_tools::run::Run;
 
+use crate::at_once::AtOnce;
 use crate::engine::{Machine, Options, must_be_ours};
 use crate::prepare::resolve;
 
@@ -32,7 +33,7 @@ pub(crate) struct Made {
 /// In this order. Who leaves one out gets it later.
 #[derive(Debug)]
 enum Order {
-    Open(Settings),
+    Open(Settings, AtOnce),
     Tree(Program),
     Cell(View, Kind),
 }
@@ -48,14 +49,14 @@ impl Early {
     /// meanwhile. If something else is run, that takes longer.
     pub fn expect(&self, options: &Options, run: &Run) {
         if let (Ok(()), Ok(program)) = (must_be_ours(&options.home), run.program()) {
-            self.open(options.settings());
+            self.open(options.settings(), options.at_once.clone());
             self.order(Order::Tree(program));
         }
     }
 
     /// Where it is to stand.
-    pub(crate) fn open(&self, settings: Settings) {
-        self.order(Order::Open(settings));
+    pub(crate) fn open(&self, settings: Settings, at_once: AtOnce) {
+        self.order(Order::Open(settings, at_once));
     }
 
     /// A cell for such a job.
@@ -86,30 +87,30 @@ impl Drop for Early {
 
 fn make(orders: &Receiver<Order>) -> Option<Made> {
     let site = Site::explore();
-    let Ok(Order::Open(settings)) = orders.recv() else { return None };
+    let Ok(Order::Open(settings, at_once)) = orders.recv() else { return None };
     let sandbox = site.and_then(|site| site.open(&settings));
     let sandbox = match sandbox {
         Ok(sandbox) => sandbox,
-        refused => return Some(Made { sandbox: refused, machine: Machine::new() }),
+        refused => return Some(Made { sandbox: refused, machine: Machine::new(&at_once) }),
     };
     let mut machine = None;
     for order in orders {
         // Whatever goes wrong goes wrong again when the call is carried out, and is told then.
         match order {
-            Order::Open(_) => {}
+            Order::Open(..) => {}
             Order::Tree(program) => {
                 let host = Host::of_this_process();
                 if let Ok(command) = resolve(program, &host, true, &mut Vec::new()) {
                     sandbox.expect(&command.view()).ok();
                 }
-                machine.get_or_insert_with(Machine::new);
+                machine.get_or_insert_with(|| Machine::new(&at_once));
             }
             Order::Cell(view, kind) => {
                 sandbox.warm(&view, kind).ok();
             }
         }
     }
-    Some(Made { sandbox: Ok(sandbox), machine: machine.unwrap_or_else(Machine::new) })
+    Some(Made { sandbox: Ok(sandbox), machine: machine.unwrap_or_else(|| Machine::new(&at_once)) })
 }
 
 /// Something that is being made on a thread of its own. Dropping it waits for that.

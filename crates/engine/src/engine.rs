@@ -22,17 +22,18 @@ use hotcell_request::{
 };
 use hotcell_review::Workflow;
 use hotcell_sandbox::{Job, Refusal, Sandbox, Settings};
-use hotcell_schedule::{Limits, Scheduler};
+use hotcell_schedule::Scheduler;
 use hotcell_tools::BuiltIn;
 use hotcell_types::{Bytes, CallId, Caller, Level, SomeLimits};
 use hotcell_workspace::{Root, SnapshotBounds};
 
 use crate::artifacts::{ArtifactAnswer, ArtifactAsk, Artifacts};
+use crate::at_once::AtOnce;
 use crate::attached::Attached;
 use crate::batch::Step;
 use crate::early::{Early, Made, Soon};
 use crate::environment;
-use crate::guard::breaker::Breakers;
+use crate::guard::breaker::{Breakers, Patience};
 use crate::guard::cache::Cache;
 use crate::guard::claims::Claims;
 use crate::guard::crowd::Crowds;
@@ -52,6 +53,9 @@ use crate::surroundings::Surroundings;
 use crate::tokens::{TokenAnswer, TokenAsk};
 use crate::under_way::UnderWay;
 use crate::workflow::WorkflowAsk;
+
+/// Where checkpoints of a record go.
+pub use hotcell_record::Sink as Anchor;
 
 /// How an engine is set up, by whoever embeds it.
 #[derive(Debug, Clone)]
@@ -74,6 +78,12 @@ pub struct Options {
     /// How much of it runs can have a copy of, and what is left out. Files of runs live in memory: what a
     /// copy takes comes on top of the limits of a run, and of the ceiling.
     pub copies: SnapshotBounds,
+    /// How many calls go on at one time.
+    pub at_once: AtOnce,
+    /// When a tool that keeps failing is left alone, and for how long.
+    pub patience: Patience,
+    /// Where checkpoints of the record go. The further away from the home, the more can be proven.
+    pub anchor: Anchor,
     /// What decides on calls in place of the home's own policy.
     pub policy: Option<Snapshot>,
     /// Who is told how far each call has come.
@@ -90,6 +100,9 @@ impl Options {
             urgent: Vec::new(),
             workspace: None,
             copies: SnapshotBounds::default(),
+            at_once: AtOnce::default(),
+            patience: Patience::default(),
+            anchor: Anchor::Home,
             policy: None,
             watch: None,
         }
@@ -97,6 +110,10 @@ impl Options {
 
     pub(crate) fn settings(&self) -> Settings {
         Settings { minimum: self.minimum, home: self.home.clone() }
+    }
+
+    fn of_record(&self) -> hotcell_record::Options {
+        hotcell_record::Options { sink: self.anchor.clone(), ..hotcell_record::Options::default() }
     }
 }
 
@@ -207,11 +224,9 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new() -> Machine {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    pub(crate) fn new(at_once: &AtOnce) -> Machine {
         let memory = memory_of_machine();
-        Machine { scheduler: Scheduler::new(Limits::of_machine(processors, memory)), memory }
+        Machine { scheduler: Scheduler::new(at_once.limits(memory)), memory }
     }
 }
 
@@ -225,6 +240,8 @@ pub struct Engine {
     pub(crate) rulebook: Rulebook,
     pub(crate) ceiling: SomeLimits,
     urgent: Vec<(Caller, Priority)>,
+    /// How the record is kept.
+    of_record: hotcell_record::Options,
     /// Opened when it is first needed.
     record: OnceLock<Result<Record, hotcell_record::OpenError>>,
     /// The same, where it is being opened beside what else is done.
@@ -233,6 +250,7 @@ pub struct Engine {
     early: OnceLock<Early>,
     /// How the record was closed.
     ended: OnceLock<Result<(), AppendError>>,
+    at_once: AtOnce,
     /// Asked when something is first run.
     machine: OnceLock<Machine>,
     pub(crate) workspace: Option<Root>,
@@ -274,8 +292,9 @@ impl Engine {
     pub fn soon(options: Options, early: Early) -> Result<Engine, OpenError> {
         must_be_ours(&options.home)?;
         let home = options.home.clone();
-        let soon = Some(Soon::begin("opening", move || open_record(&home)));
-        early.open(options.settings());
+        let of_record = options.of_record();
+        let soon = Some(Soon::begin("opening", move || open_record(&home, of_record)));
+        early.open(options.settings(), options.at_once.clone());
         Ok(Engine { soon, early: OnceLock::from(early), ..Engine::new(options)? })
     }
 
@@ -287,6 +306,7 @@ impl Engine {
         let workspace = workspace.transpose()?;
         let (registry, built_in) = built_in()?;
         let settings = options.settings();
+        let of_record = options.of_record();
         Ok(Engine {
             registry,
             built_in,
@@ -294,14 +314,16 @@ impl Engine {
             rulebook: Rulebook::new(&options.home, options.policy),
             ceiling: options.ceiling,
             urgent: options.urgent,
+            of_record,
             record: OnceLock::new(),
             soon: None,
             early: OnceLock::new(),
             ended: OnceLock::new(),
+            at_once: options.at_once,
             machine: OnceLock::new(),
             workspace,
             copies: options.copies,
-            breakers: Breakers::default(),
+            breakers: Breakers::new(options.patience),
             rates: Rates::default(),
             cache: Cache::default(),
             claims: Claims::default(),
@@ -401,7 +423,8 @@ impl Engine {
     /// The record, for what is done with it as a whole.
     pub fn record(&self) -> Result<&Record, &hotcell_record::OpenError> {
         let soon = || self.soon.as_ref().and_then(Soon::take);
-        let open = || soon().unwrap_or_else(|| open_record(&self.settings.home));
+        let open =
+            || soon().unwrap_or_else(|| open_record(&self.settings.home, self.of_record.clone()));
         self.record.get_or_init(open).as_ref()
     }
 
@@ -510,7 +533,7 @@ impl Engine {
             // It comes along. A refusal is told to the call that is refused.
             self.sandbox().ok();
         }
-        self.machine.get_or_init(Machine::new)
+        self.machine.get_or_init(|| Machine::new(&self.at_once))
     }
 
     /// The same, if anything was run yet.
@@ -526,6 +549,10 @@ impl Engine {
         &self.settings.home
     }
 
+    pub(crate) fn anchor(&self) -> &Anchor {
+        &self.of_record.sink
+    }
+
     /// Where contents wait that have no place yet.
     pub(crate) fn spool_directory(&self) -> PathBuf {
         self.settings.home.join("run")
@@ -539,7 +566,7 @@ impl Engine {
         }
         let early = self.early.get_or_init(|| {
             let early = Early::begin();
-            early.open(self.settings.clone());
+            early.open(self.settings.clone(), self.at_once.clone());
             early
         });
         early.warm(job);
@@ -565,8 +592,11 @@ impl Engine {
     }
 }
 
-fn open_record(home: &Path) -> Result<Record, hotcell_record::OpenError> {
-    let record = Record::open(home, hotcell_record::Options::default())?;
+fn open_record(
+    home: &Path,
+    options: hotcell_record::Options,
+) -> Result<Record, hotcell_record::OpenError> {
+    let record = Record::open(home, options)?;
     if record.found_dead() {
         // What cannot be removed now is swept by the next run that is followed, and by `gc`.
         live::sweep(&live::directory(home)).ok();

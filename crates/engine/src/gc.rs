@@ -20,8 +20,9 @@ use crate::reply::Problem;
 
 /// How fine moments are told apart when it is decided what is the oldest.
 const GRAIN: i64 = 60_000_000_000;
-/// Parts of a hundred of the quota from which on it is warned.
+/// Parts of a hundred of what there may be from which on it is warned, and from which on that is urgent.
 const WARNING: u64 = 80;
+const CRITICAL: u64 = 95;
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Below a home: when it was looked at last.
@@ -30,12 +31,37 @@ const STAMP: &str = "run/room";
 const MOST_ROUNDS: usize = 1_000_000;
 
 /// What is to be kept.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Keep {
     /// What is younger; nothing means everything, as far as there is room.
     pub age: Option<Duration>,
     /// As many bytes on the disk.
     pub quota: u64,
+    /// Of arguments and results of calls, which are in the record, no more than that either.
+    pub payloads: RetentionPolicy,
+}
+
+/// What has little room left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    pub used: u64,
+    pub most: u64,
+    /// Soon there is none.
+    pub is_critical: bool,
+}
+
+impl Full {
+    fn of(used: u64, most: u64) -> Option<Full> {
+        let is_above = |part: u64| u128::from(used) * 100 >= u128::from(most) * u128::from(part);
+        is_above(WARNING).then(|| Full { used, most, is_critical: is_above(CRITICAL) })
+    }
+}
+
+/// The home, and the record in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    pub home: Option<Full>,
+    pub record: Option<Full>,
 }
 
 /// Whether to do it, or only to say what would be done.
@@ -81,20 +107,25 @@ impl Engine {
         let environments = self.collect_environments(gc == Gc::Remove)?;
         let ages = Ages::of(record).map_err(|error| not_read(&error))?;
         let surplus = used.saturating_sub(environments.bytes).saturating_sub(keep.quota);
-        let Some(before) = ages.before(keep.age, surplus) else {
+        let before = ages.before(keep.age, surplus);
+        let payloads_before = before.max(ages.payloads_before(&keep.payloads));
+        if gc == Gc::OnlyTell {
+            return Ok(Collected { environments, used, ..ages.older(before, payloads_before) });
+        }
+        let Some(payloads_before) = payloads_before else {
             // What went another time may not have been given back then.
-            let compacted = if gc == Gc::Remove { self.compact(record)? } else { None };
+            let compacted = self.compact(record)?;
             return Ok(Collected { environments, used, compacted, ..Collected::default() });
         };
-        if gc == Gc::OnlyTell {
-            return Ok(Collected { environments, used, ..ages.older(before) });
-        }
-        let contents = self.give_up(record, caller, before)?;
-        let age = u64::try_from(now().saturating_sub(before)).unwrap_or(0);
+        let contents = before.map(|before| self.give_up(record, caller, before)).transpose()?;
+        let contents = contents.unwrap_or_default();
+        let age = u64::try_from(now().saturating_sub(payloads_before)).unwrap_or(0);
         let policy = RetentionPolicy { keep: Duration::from_nanos(age), most_bytes: u64::MAX };
         let pruned = record.prune(&policy).map_err(|error| not_removed(&error))?;
-        self.forget_items(before)?;
-        self.forget_keys(before)?;
+        if let Some(before) = before {
+            self.forget_items(before)?;
+            self.forget_keys(before)?;
+        }
         self.sweep(record)?;
         let payloads = Amount { count: pruned.contents, bytes: pruned.bytes };
         let compacted = self.compact(record)?;
@@ -148,16 +179,13 @@ impl Engine {
 
     /// Bytes on the disk, without what is free inside the record.
     pub fn used(&self) -> Result<u64, Problem> {
-        let record = self.recording()?;
-        let free = record.free().map_err(|error| not_read(&error.into()))?;
-        // Without its log, which is written over again and again.
-        let database = fs::metadata(record.database()).map_or(0, |found| found.len());
+        let database = used_by(self.recording()?)?;
         let contents = self.artifacts.used().map_err(|error| {
             let fix = "see that the directory is yours";
             Problem::new("the home cannot be measured", cause(&error), fix)
         })?;
         let environments = self.environments_used()?;
-        Ok(database.saturating_sub(free).saturating_add(contents).saturating_add(environments))
+        Ok(database.saturating_add(contents).saturating_add(environments))
     }
 
     /// Whether nobody has looked for a day.
@@ -167,9 +195,9 @@ impl Engine {
         age.is_none_or(|age| age >= LOOK_EVERY)
     }
 
-    /// The bytes that are used, if they come near the quota. It is looked at once a day at most: otherwise
-    /// this costs next to nothing.
-    pub fn is_nearly_full(&self, quota: u64) -> Option<u64> {
+    /// What comes near the quota, or near what the record may have. It is looked at once a day at most:
+    /// otherwise this costs next to nothing.
+    pub fn is_nearly_full(&self, quota: u64, record: u64) -> Option<Room> {
         if !self.is_to_be_measured() {
             return None;
         }
@@ -183,8 +211,18 @@ impl Engine {
             .ok()?
             .set_modified(SystemTime::now())
             .ok()?;
-        self.used().ok().filter(|used| *used >= quota / 100 * WARNING)
+        let of_record = self.recording().and_then(used_by).ok()?;
+        let of_home = self.used().ok()?;
+        let room = Room { home: Full::of(of_home, quota), record: Full::of(of_record, record) };
+        (room != Room::default()).then_some(room)
     }
+}
+
+/// Without what is free inside, and without its log, which is written over again and again.
+fn used_by(record: &Record) -> Result<u64, Problem> {
+    let free = record.free().map_err(|error| not_read(&error.into()))?;
+    let length = fs::metadata(record.database()).map_or(0, |found| found.len());
+    Ok(length.saturating_sub(free))
 }
 
 /// How much there is of each moment that could go.
@@ -214,39 +252,60 @@ impl Ages {
 
     /// The moment before which everything has to go. Nothing, if nothing has to.
     fn before(&self, age: Option<Duration>, surplus: u64) -> Option<i64> {
-        let nanos = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        let old = age.map(|age| now().saturating_sub(nanos(age)));
         let mut all: BTreeMap<i64, u64> = BTreeMap::new();
         for (moment, amount) in self.contents.iter().chain(&self.payloads) {
             let bytes = all.entry(*moment).or_default();
             *bytes = bytes.saturating_add(amount.bytes);
         }
-        let mut gained = 0_u64;
-        let mut full = None;
-        for (moment, bytes) in all {
-            if gained >= surplus {
-                break;
-            }
-            gained = gained.saturating_add(bytes);
-            full = Some(moment.saturating_add(1).saturating_mul(GRAIN));
-        }
-        // What is being written just now is left alone.
-        let full = full.map(|moment| moment.min(now()));
-        old.max(full)
+        age.map(ago).max(until_gained(all, surplus))
     }
 
-    fn older(&self, before: i64) -> Collected {
-        let sum = |amounts: &BTreeMap<i64, Amount>| {
-            // A moment that is cut in two counts as a whole.
-            let old = amounts.range(..=before.saturating_sub(1).div_euclid(GRAIN));
-            old.fold(Amount::default(), |sum, (_, amount)| Amount {
-                count: sum.count + amount.count,
-                bytes: sum.bytes.saturating_add(amount.bytes),
-            })
-        };
-        let (contents, payloads) = (sum(&self.contents), sum(&self.payloads));
-        Collected { contents, payloads, ..Collected::default() }
+    /// The same of the payloads alone.
+    fn payloads_before(&self, kept: &RetentionPolicy) -> Option<i64> {
+        let old = ago(kept.keep);
+        let oldest = self.payloads.first_key_value();
+        let old = oldest.filter(|(moment, _)| moment.saturating_mul(GRAIN) < old).map(|_| old);
+        let bytes = || self.payloads.iter().map(|(moment, amount)| (*moment, amount.bytes));
+        let total = bytes().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(bytes));
+        old.max(until_gained(bytes(), total.saturating_sub(kept.most_bytes)))
     }
+
+    fn older(&self, before: Option<i64>, payloads_before: Option<i64>) -> Collected {
+        Collected {
+            contents: sum(&self.contents, before),
+            payloads: sum(&self.payloads, payloads_before),
+            ..Collected::default()
+        }
+    }
+}
+
+fn ago(age: Duration) -> i64 {
+    now().saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// The end of the moments that have so much together, the oldest first.
+fn until_gained(all: impl IntoIterator<Item = (i64, u64)>, surplus: u64) -> Option<i64> {
+    let mut gained = 0_u64;
+    let mut end: Option<i64> = None;
+    for (moment, bytes) in all {
+        if gained >= surplus {
+            break;
+        }
+        gained = gained.saturating_add(bytes);
+        end = Some(moment.saturating_add(1).saturating_mul(GRAIN));
+    }
+    // What is being written just now is left alone.
+    end.map(|moment| moment.min(now()))
+}
+
+/// A moment that is cut in two counts as a whole.
+fn sum(amounts: &BTreeMap<i64, Amount>, before: Option<i64>) -> Amount {
+    let Some(before) = before else { return Amount::default() };
+    let old = amounts.range(..=before.saturating_sub(1).div_euclid(GRAIN));
+    old.fold(Amount::default(), |sum, (_, amount)| Amount {
+        count: sum.count + amount.count,
+        bytes: sum.bytes.saturating_add(amount.bytes),
+    })
 }
 
 fn not_removed(error: &dyn std::error::Error) -> Problem {
@@ -271,8 +330,42 @@ mod tests {
             let before = ages.before(None, surplus);
             assert_eq!(before, expected.map(|moment: i64| moment * GRAIN), "{surplus}");
         }
-        let told = ages.older(3 * GRAIN);
+        let told = ages.older(Some(3 * GRAIN), Some(3 * GRAIN));
         assert_eq!((told.contents, told.payloads), (amount(10), amount(5)));
+        let told = ages.older(None, Some(3 * GRAIN));
+        assert_eq!((told.contents, told.payloads), (Amount::default(), amount(5)));
         assert!(ages.before(Some(Duration::ZERO), 0).is_some());
+    }
+
+    #[test]
+    fn payloads_go_by_themselves_by_age_and_by_size() {
+        let amount = |bytes| Amount { count: 1, bytes };
+        let minute = |ago: i64| now().div_euclid(GRAIN) - ago;
+        let ages = Ages {
+            payloads: BTreeMap::from([(minute(100), amount(5)), (minute(10), amount(7))]),
+            ..Ages::default()
+        };
+        let kept = |minutes: u64, most_bytes| RetentionPolicy {
+            keep: Duration::from_secs(minutes * 60),
+            most_bytes,
+        };
+        let gone =
+            |kept: &RetentionPolicy| ages.older(None, ages.payloads_before(kept)).payloads.bytes;
+        for (minutes, most, bytes) in
+            [(1000, 12, 0), (1000, 11, 5), (1000, 6, 12), (50, 12, 5), (5, 12, 12), (50, 0, 12)]
+        {
+            assert_eq!(gone(&kept(minutes, most)), bytes, "{minutes} {most}");
+        }
+        assert_eq!(ages.payloads_before(&kept(1000, 12)), None);
+    }
+
+    #[test]
+    fn it_is_warned_at_80_percent_and_urgent_at_95() {
+        for (used, expected) in
+            [(79, None), (80, Some(false)), (94, Some(false)), (95, Some(true)), (200, Some(true))]
+        {
+            assert_eq!(Full::of(used, 100).map(|full| full.is_critical), expected, "{used}");
+        }
+        assert_eq!(Full::of(u64::MAX - 1, u64::MAX).map(|full| full.is_critical), Some(true));
     }
 }

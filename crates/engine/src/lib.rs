@@ -21,6 +21,7 @@
 
 mod archive;
 pub mod artifacts;
+mod at_once;
 mod attached;
 mod backup;
 mod batch;
@@ -40,6 +41,7 @@ mod live;
 mod logs;
 mod once;
 mod path;
+
 pub mod policy;
 mod prepare;
 mod products;
@@ -60,13 +62,15 @@ mod under_way;
 mod weigh;
 mod workflow;
 
+pub use at_once::AtOnce;
 pub use attached::{Attached, Attachment, Input};
 pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
 pub use early::Early;
 pub use ended::MOST_VALUE;
-pub use engine::{Answer, Ask, Asker, Engine, OpenError, Options, new_id};
-pub use gc::{Amount, Collected, Gc, Keep};
+pub use engine::{Anchor, Answer, Ask, Asker, Engine, OpenError, Options, new_id};
+pub use gc::{Amount, Collected, Full, Gc, Keep, Room};
+pub use guard::breaker::Patience;
 pub use health::{Health, Load};
 pub use hotcell_environment::requirement::{
     MOST_BYTES as MOST_REQUIREMENTS, lines as requirement_lines,
@@ -78,6 +82,7 @@ pub use hotcell_tools::{environment as env, run};
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
 pub use logs::{Entry, Listen, Position, Said, Until};
+
 pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};

@@ -223,7 +223,7 @@ fn what_was_approved_is_carried_out_once_and_the_record_tells_how() {
     let other = world.asked("looked/a", "one");
     assert_ne!(other, item);
     // Room is made of what is over, and of nothing else.
-    let keep = Keep { age: Some(Duration::ZERO), quota: u64::MAX };
+    let keep = Keep { age: Some(Duration::ZERO), quota: u64::MAX, payloads: Default::default() };
     world.engine.gc(&caller(), keep, Gc::Remove).unwrap();
     assert!(world.show(item).is_err() && world.show(other).is_ok());
     world.is_sound();

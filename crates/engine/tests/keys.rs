@@ -251,7 +251,9 @@ fn no_key_of_before_is_good_in_a_home_that_was_restored() {
     revoke(&engine, &operator(), key.id).unwrap();
     engine.close().unwrap();
     let other = tempfile::tempdir().unwrap();
-    let restored = restore(&operator(), &other.path().join("home"), &file).unwrap();
+    let restored =
+        restore(&operator(), &other.path().join("home"), &hotcell_engine::Anchor::Home, &file)
+            .unwrap();
     assert_eq!((restored.artifacts.keys, restored.artifacts.faults), (1, 0));
     let engine = open(other.path());
     assert_eq!(check(&engine, text.reveal()), Err(Refused::Revoked.into()));

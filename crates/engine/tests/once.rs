@@ -300,8 +300,8 @@ fn a_key_is_kept_for_a_day_and_then_as_long_as_replies_are() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), None);
     let first = appended(&engine, dir.path(), "k");
-    let keep = Keep { age: Some(Duration::ZERO), quota: 0 };
-    engine.gc(&caller(), keep, Gc::Remove).unwrap();
+    let keep = Keep { age: Some(Duration::ZERO), quota: 0, payloads: Default::default() };
+    engine.gc(&caller(), keep.clone(), Gc::Remove).unwrap();
     assert_eq!(text(&appended(&engine, dir.path(), "k")), text(&first));
     let sql = rusqlite::Connection::open(dir.path().join("home/hotcell.db")).unwrap();
     sql.execute_batch("DROP TRIGGER once_is_fixed; UPDATE once SET time = 0").unwrap();

@@ -573,7 +573,9 @@ fn in_a_restored_home_no_token_of_before_is_worth_anything() {
     world.engine.backup(&caller(), &copy).unwrap();
     // Used after the copy was made: in the copy it was not.
     assert_eq!(world.write("src/1", Some(token.reveal())).status, Status::Success);
-    let restored = restore(&caller(), &other.path().join("home"), &copy).unwrap();
+    let restored =
+        restore(&caller(), &other.path().join("home"), &hotcell_engine::Anchor::Home, &copy)
+            .unwrap();
     assert!(restored.artifacts.is_fine() && restored.artifacts.tokens == 1, "{restored:?}");
     let world = World { engine: open(other.path(), POLICY), dir: other };
     let reply = world.write("src/1", Some(token.reveal()));

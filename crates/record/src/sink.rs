@@ -7,6 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use crate::checkpoint::{Checkpoint, MARK};
 use crate::hex::HomeId;
 
@@ -62,7 +64,7 @@ impl Sink {
 }
 
 fn append(path: &Path, line: &str) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut file = OpenOptions::new()
         .read(true)
         .append(true)
@@ -72,12 +74,21 @@ fn append(path: &Path, line: &str) -> io::Result<File> {
         .open(path)?;
     // A process that was killed may have left half a line.
     let mut last = [b'\n'];
-    if let Some(place) = file.metadata()?.len().checked_sub(1) {
+    if let Some(place) = length(&file)?.checked_sub(1) {
         file.read_at(&mut last, place)?;
     }
     let begin = if last == [b'\n'] { "" } else { "\n" };
     file.write_all(format!("{begin}{line}\n").as_bytes())?;
     Ok(file)
+}
+
+/// What is written into a FIFO or a device is kept by nobody, and what is read from one may never end.
+fn length(file: &File) -> io::Result<u64> {
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(found.len())
 }
 
 /// A file with checkpoints, as long as it was when it was opened.
@@ -108,8 +119,11 @@ impl Anchor {
     }
 
     fn from(path: &Path, start: impl FnOnce(u64) -> u64) -> io::Result<Anchor> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
+        // A link is as good as what it leads to: it only names what is compared.
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+        let length = length(&file)?;
         let start = start(length);
         file.seek(SeekFrom::Start(start))?;
         Ok(Anchor { lines: BufReader::new(file).take(length - start) })

@@ -271,3 +271,66 @@ fn without_a_home_there_is_nothing_and_nothing_is_made() {
     }
     assert_eq!(fs::read_dir(world.at("../home")).unwrap().count(), 0);
 }
+
+#[test]
+fn a_verdict_stays_with_what_it_is_about() {
+    let world = world();
+    let words = ["artifact", "judge", "sorted.csv", "--aspect", "review", "--ruling", "accept"];
+    let (code, stdout, stderr) = said(&world.run(&words));
+    assert_eq!((code, &*stderr), (0, ""));
+    assert!(stdout.ends_with("  sorted.csv@2\n"), "{stdout}");
+    let words = ["artifact", "judge", "sorted.csv@2", "--aspect", "test", "--ruling"];
+    let written = json(
+        &world,
+        &[&words[..], &["revision-needed", "--note", "row 3 is late", "--json"]].concat(),
+    );
+    assert_eq!(written["artifact"]["name"], "sorted.csv", "{written}");
+    let details = json(&world, &["artifact", "get", "sorted.csv", "--json"]);
+    let verdicts: Vec<_> = details["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["aspect"].clone(), one["ruling"].clone(), one["note"].clone()))
+        .collect();
+    let review = ("review".into(), "accept".into(), Value::Null);
+    let test = ("test".into(), "revision-needed".into(), "row 3 is late".into());
+    assert_eq!(verdicts, [review, test], "{details}");
+    for (words, why) in [
+        (["judge", "sorted.csv", "--aspect", "taste", "--ruling", "accept"], "`taste`"),
+        (["judge", "sorted.csv", "--aspect", "review", "--ruling", "maybe"], "`maybe`"),
+        (["judge", "nothing", "--aspect", "review", "--ruling", "accept"], "`nothing`"),
+    ] {
+        let (code, stdout, stderr) = said(&world.run(&[&["artifact"], &words[..]].concat()));
+        assert!(code != 0 && stdout.is_empty() && stderr.contains(why), "{stderr}");
+    }
+    assert_eq!(said(&world.run(&["artifact", "verify"])).0, 0);
+}
+
+#[test]
+fn an_export_has_every_content_under_a_safe_name_and_a_list_of_them() {
+    let world = world();
+    let (code, stdout, stderr) = said(&world.run(&["artifact", "export", "out"]));
+    assert_eq!((code, &*stderr), (0, ""));
+    assert!(stdout.starts_with("written: 14 contents ("), "{stdout}");
+    let manifest = fs::read_to_string(world.at("out/manifest.jsonl")).unwrap();
+    for line in manifest.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let file = world.at("out").join(line["file"].as_str().unwrap());
+        let size = fs::metadata(&file).unwrap().len();
+        assert_eq!(line["size"], size, "{line}");
+    }
+    assert_eq!(fs::read_dir(world.at("out")).unwrap().count(), 15);
+    let done = json(&world, &["artifact", "export", "few", "--name", "sorted.csv", "--json"]);
+    assert_eq!((&done["files"], &done["refused"]), (&2.into(), &0.into()), "{done}");
+    // Nothing is written over.
+    let (code, stdout, stderr) = said(&world.run(&["artifact", "export", "out"]));
+    assert!(code == 120 && stdout.is_empty() && stderr.contains("it is not empty"), "{stderr}");
+    // What was changed is told, and not written.
+    let large = json(&world, &["artifact", "get", "large.txt", "--json"]);
+    let digest =
+        large["digest"].as_str().or(large["sha256"].as_str()).unwrap_or_else(|| panic!("{large}"));
+    let stored = world.home().join("artifacts").join(&digest[..2]).join(&digest[2..]);
+    fs::remove_file(stored).unwrap();
+    let (code, stdout, _) = said(&world.run(&["artifact", "export", "rest"]));
+    assert!(code == 120 && stdout.contains("1 refused"), "{stdout}");
+}

@@ -118,6 +118,12 @@ fn every_wrong_use_has_its_message_and_number() {
         "run --output-dir dir -- true",
         "run --output-dir data.csv -- true",
         "run --output-dir a/b -- true",
+        // the record; `restore` leaves nothing behind
+        "restore missing",
+        "restore dir",
+        "restore fifo.py",
+        "restore socket.py",
+        "restore /dev/zero",
     ];
     let mut text = String::new();
     for line in lines {

@@ -46,6 +46,8 @@ const COMMANDS: &[&str] = &[
     "artifact lineage",
     "artifact verify",
     "artifact tag",
+    "artifact judge",
+    "artifact export",
     "artifact rollback",
     "env",
     "env create",

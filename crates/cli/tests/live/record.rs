@@ -407,6 +407,7 @@ fn a_home_beyond_its_quota_is_warned_of_once_and_made_to_fit() {
     let run = || world.run(&["run", "--", "sh", "-c", "seq 100000 > a"]);
     let warned = run();
     assert!(warned.errors().starts_with("hotcell: the home has "), "{warned:?}");
+    assert!(warned.errors().ends_with(" of its 300.0KiB (critical); `hotcell gc` makes room\n"));
     run().is(0, "", "");
     let used = |words: &[&str]| {
         let ran = world.run(&[&["gc", "--json"], words].concat()).json();
@@ -440,4 +441,127 @@ fn room_is_made_beside_runs_and_nothing_of_theirs_is_lost() {
         let verified = world.run(words);
         assert_eq!(verified.code, 0, "{verified:?}");
     }
+}
+
+/// Takes the newest call of a home away, with all that speaks of it inside.
+fn cut(home: &Path) {
+    let database = rusqlite::Connection::open(home.join("hotcell.db")).unwrap();
+    let guards = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
+    let guards: Vec<String> = {
+        let mut guards = database.prepare(guards).unwrap();
+        guards.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    guards.iter().for_each(|name| database.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
+    let newest = "SELECT max(seq) FROM event WHERE kind = 'intent'";
+    let first: i64 = database.query_row(newest, [], |row| row.get(0)).unwrap();
+    for table in ["checkpoint", "event", "payload", "small", "unfinished"] {
+        database.execute(&format!("DELETE FROM {table} WHERE seq >= ?1"), [first]).unwrap();
+    }
+}
+
+#[test]
+fn an_anchor_elsewhere_shows_a_cut_that_the_one_in_the_home_cannot_show() {
+    for elsewhere in [false, true] {
+        let Some(world) = World::new() else { return };
+        let world = world.on_its_own();
+        let anchor = match elsewhere {
+            true => world.at("kept.log"),
+            false => world.home().join("anchor.log"),
+        };
+        if elsewhere {
+            let path = world.home().join("config.toml");
+            let before = fs::read_to_string(&path).unwrap_or_default();
+            fs::write(path, format!("{before}\n[record]\nanchor = \"{}\"\n", anchor.display()))
+                .unwrap();
+        }
+        call(&world, &["--", "true"]);
+        let before = fs::read_to_string(&anchor).unwrap();
+        call(&world, &["--", "true"]);
+        assert!(fs::read_to_string(&anchor).unwrap().lines().count() > before.lines().count());
+        let sound = world.run(&["audit", "verify"]);
+        assert_eq!(sound.code, 0, "{sound:?}");
+        // With the default, it says what that means.
+        let beside = "cannot be found: a rewrite by somebody who can also write the anchor and read the \
+                      key, which lie beside the database";
+        assert_eq!(sound.text().contains(beside), !elsewhere, "{sound:?}");
+        // Whoever can write the home can cut the record, and what is in the home with it.
+        cut(&world.home());
+        let in_home = world.home().join("anchor.log");
+        if !elsewhere {
+            fs::write(&in_home, &before).unwrap();
+        }
+        let verdict = world.run(&["audit", "verify"]);
+        assert_eq!(verdict.code, if elsewhere { 120 } else { 0 }, "{verdict:?}");
+        assert_eq!(verdict.text().starts_with("broken: "), elsewhere, "{verdict:?}");
+        assert_eq!(world.run(&["artifact", "verify"]).code, verdict.code);
+    }
+}
+
+#[test]
+fn a_restored_home_is_compared_with_the_anchor_elsewhere() {
+    let Some(world) = World::new() else { return };
+    let world = world.on_its_own();
+    let other = world.at("other");
+    fs::create_dir(&other).unwrap();
+    let config = fs::read_to_string(world.home().join("config.toml")).unwrap_or_default();
+    let config = format!("{config}\n[record]\nanchor = \"{}\"\n", world.at("kept.log").display());
+    fs::write(world.home().join("config.toml"), &config).unwrap();
+    fs::write(other.join("config.toml"), &config).unwrap();
+    call(&world, &["--", "true"]);
+    assert_eq!(world.run(&["backup", "home.tar"]).code, 0);
+    // All that the anchor has is in it: checkpoints of the copy are there, and it goes on.
+    let now = in_home(&world, &other, &["restore", "home.tar"]);
+    assert_eq!(now.code, 0, "{now:?}");
+    assert_eq!(in_home(&world, &other, &["audit", "verify"]).code, 0);
+    // By then the backup is an old one.
+    let third = world.at("third");
+    fs::create_dir(&third).unwrap();
+    fs::write(third.join("config.toml"), &config).unwrap();
+    let late = in_home(&world, &third, &["restore", "home.tar"]);
+    is_refused(
+        &late,
+        120,
+        &format!("the anchor `{}` speaks against it", world.at("kept.log").display()),
+    );
+    assert_eq!(files(&third), ["config.toml"]);
+}
+
+#[test]
+fn checkpoints_in_the_system_s_log_are_asked_for() {
+    let Some(world) = World::new() else { return };
+    let world = world.on_its_own();
+    call(&world, &["--", "true"]);
+    fs::write(
+        world.home().join("config.toml"),
+        format!(
+            "{}\n[record]\nanchor = \"syslog\"\n",
+            fs::read_to_string(world.home().join("config.toml")).unwrap_or_default()
+        ),
+    )
+    .unwrap();
+    let verdict = world.run(&["audit", "verify"]);
+    assert_eq!(verdict.code, 122, "{verdict:?}");
+    assert!(
+        verdict.text().contains("\nmissing: the system's log: its lines as a file"),
+        "{verdict:?}"
+    );
+    // What was in another place before counts if it is given.
+    let anchor = world.home().join("anchor.log");
+    assert_eq!(world.run(&["audit", "verify", "--anchor", anchor.to_str().unwrap()]).code, 0);
+}
+
+#[test]
+fn neither_a_restore_nor_a_verification_waits_for_who_may_write_into_a_fifo() {
+    let Some(world) = World::new() else { return };
+    call(&world, &["--", "true"]);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let fifo = world.at("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let verdict = world.run(&["audit", "verify", "--anchor", "fifo"]);
+    assert_eq!(verdict.code, 122, "{verdict:?}");
+    let why = "missing: the anchor: it is not a regular file";
+    assert!(verdict.text().contains(why), "{verdict:?}");
+    let restored = in_home(&world, &world.at("other"), &["restore", "fifo"]);
+    is_refused(&restored, 121, "`fifo` cannot be read");
+    assert!(restored.errors().contains("it is not a regular file"), "{restored:?}");
 }

@@ -1,11 +1,13 @@
 //! What can be asked about artifacts. What is read is compared with the chain before it is given out;
 //! what is written is an event of whoever wrote it.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use hotcell_ledger::{
     self as ledger, Artifact, ArtifactId, ArtifactName, Aspect, Content, Details, Edge, Error,
-    Filter, Lineage, Note, Page, Ruling, Search, Statement, StoreError, Tag, Target, Transaction,
+    Exported, Filter, Lineage, Note, Page, Ruling, Search, Statement, StoreError, Tag, Target,
+    Transaction,
 };
 use hotcell_record::{
     Durability, Event, Filter as Events, Kind, ReadError, Record, WriteError, now,
@@ -68,6 +70,11 @@ pub enum ArtifactAsk {
         which: Which,
         depth: u32,
     },
+    /// Contents as files in a directory that is empty or not there yet, with a list of what is known of them.
+    Export {
+        filter: Box<Filter>,
+        to: PathBuf,
+    },
     Verify,
     Tag {
         which: Which,
@@ -109,6 +116,7 @@ pub enum ArtifactAnswer {
         lineage: Lineage,
         others: Vec<Artifact>,
     },
+    Exported(Exported),
     Verified(Checked),
     /// What it is now, and whether it was something else before.
     Written {
@@ -172,6 +180,14 @@ impl Artifacts {
                 Ok(ArtifactAnswer::Range { artifact, bytes })
             }
             ArtifactAsk::Lineage { which, depth } => lineage(record, tenant, &which, depth),
+            ArtifactAsk::Export { filter, to } => {
+                let filter = Filter { tenant: tenant.clone(), ..*filter };
+                let store = self.store().map_err(of_store)?;
+                // Nothing is swept meanwhile.
+                let _held = store.hold().map_err(of_store)?;
+                let exported = look(record, |conn| ledger::export(conn, store, &filter, &to))?;
+                Ok(ArtifactAnswer::Exported(exported))
+            }
             ArtifactAsk::Verify => {
                 let checked = verify_artifacts(record.home()).map_err(Refused::Failed)?;
                 Ok(ArtifactAnswer::Verified(checked))
@@ -376,6 +392,7 @@ fn of_ledger(error: Error) -> Refused {
             "`hotcell artifact verify` lists everything that is not as it was"
         }
         Error::Store(StoreError::Full { .. } | StoreError::Busy) => "make room, or try again later",
+        Error::Export(_) => "give a directory of yours that is empty, or not there yet",
         Error::TooMany { .. } => "use another artifact",
         Error::Newer { .. } => NEWER,
         _ => "`hotcell audit verify` says more",

@@ -4,9 +4,22 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Failures in a row after which a tool is left alone, and for how long.
-const FAILURES: u32 = 5;
-const REST: Duration = Duration::from_secs(30);
+use hotcell_types::{Count, Span};
+
+/// When a tool is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// After so many failures in a row,
+    pub failures: Count,
+    /// for so long.
+    pub rest: Span,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { failures: Count::of(5), rest: Span::seconds(30) }
+    }
+}
 
 /// Tools that are counted at one time, of all tenants. Beyond that those that have rested are forgotten, and
 /// then no more are counted.
@@ -15,6 +28,7 @@ const MOST: usize = 10_000;
 /// The breakers of all tools that failed, each tenant's apart: what one does closes nothing for others.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
+    patience: Patience,
     tools: Mutex<HashMap<(String, String), Breaker>>,
 }
 
@@ -23,7 +37,7 @@ type Which<'a> = (&'a str, &'a str);
 
 #[derive(Debug, Default)]
 struct Breaker {
-    failures: u32,
+    failures: u64,
     /// Since when it is left alone.
     since: Option<Instant>,
     /// Somebody tries whether it works again.
@@ -46,6 +60,14 @@ pub(crate) struct Trial<'a> {
 }
 
 impl Breakers {
+    pub(crate) fn new(patience: Patience) -> Breakers {
+        Breakers { patience, tools: Mutex::default() }
+    }
+
+    fn rest(&self) -> Duration {
+        self.patience.rest.duration()
+    }
+
     pub(crate) fn pass<'a>(
         &'a self,
         tenant: &'a str,
@@ -57,8 +79,8 @@ impl Breakers {
             && let Some(since) = breaker.since
         {
             let rested = now.saturating_duration_since(since);
-            if rested < REST || breaker.is_tried {
-                return Err(Open { retry_after: REST.saturating_sub(rested) });
+            if rested < self.rest() || breaker.is_tried {
+                return Err(Open { retry_after: self.rest().saturating_sub(rested) });
             }
             breaker.is_tried = true;
         }
@@ -79,7 +101,7 @@ impl Breakers {
         }
         let which = owned(which);
         if tools.len() >= MOST && !tools.contains_key(&which) {
-            let rests = |since: Instant| now.saturating_duration_since(since) < REST;
+            let rests = |since: Instant| now.saturating_duration_since(since) < self.rest();
             tools.retain(|_, breaker| breaker.since.is_some_and(rests));
             if tools.len() >= MOST {
                 return;
@@ -88,7 +110,7 @@ impl Breakers {
         let breaker = tools.entry(which).or_default();
         breaker.failures = breaker.failures.saturating_add(1);
         breaker.is_tried = false;
-        if breaker.failures >= FAILURES {
+        if breaker.failures >= self.patience.failures.get() {
             breaker.since = Some(now);
         }
     }
@@ -127,6 +149,21 @@ impl Drop for Trial<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FAILURES: u32 = 5;
+    const REST: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn how_patient_it_is_can_be_said() {
+        let patience = Patience { failures: Count::of(2), rest: Span::seconds(1) };
+        let breakers = Breakers::new(patience);
+        let start = Instant::now();
+        breakers.pass("a", "t", start).unwrap().tell(false, start);
+        breakers.pass("a", "t", start).unwrap().tell(false, start);
+        let rest = Duration::from_secs(1);
+        assert_eq!(breakers.pass("a", "t", start).unwrap_err().retry_after, rest);
+        assert!(breakers.pass("a", "t", start + rest).is_ok());
+    }
 
     #[test]
     fn a_tool_that_fails_is_left_alone_and_then_tried_once() {

@@ -745,7 +745,7 @@ fn a_restored_home_follows_the_policy_that_it_had() {
     home.install(&alice, rules(&[&alice], PURE)).unwrap();
     let (file, other) = (home.dir.path().join("backup"), home.dir.path().join("other"));
     home.engine.backup(&caller(), &file).unwrap();
-    crate::restore(&caller(), &other, &file).unwrap();
+    crate::restore(&caller(), &other, &crate::Anchor::Home, &file).unwrap();
     let restored = Engine::open(Options::at(&other)).unwrap();
     let request = Request::new("add".parse().unwrap(), Arguments::Value(json!({"a": 1, "b": 2})));
     let Answer::Called(reply) = restored.ask(&caller(), Ask::Call(Box::new(request))) else {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::BufRead;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 
 use hotcell_record::{
-    Draft, Durability, Filter, From, MOST_CONTENT, MOST_NAME, MOST_REASON, MOST_RULES, Options,
-    Pattern, Payload, Record, Secret, Standing, restore, verify,
+    Draft, Durability, Filter, From, Kind, MOST_CONTENT, MOST_NAME, MOST_REASON, MOST_RULES,
+    Options, Pattern, Payload, Record, Secret, Sink, Standing, restore, verify,
 };
 use hotcell_types::Name;
 use rusqlite::Connection;
@@ -475,6 +476,28 @@ fn aud_16_an_event_of_an_unknown_encoding_is_not_taken_for_sound() {
     assert_eq!((fault.seq, fault.what.as_str()), (Some(4), "version"));
 }
 
+/// Into which nobody writes.
+fn fifo(home: &Path) -> PathBuf {
+    let path = home.join("fifo.log");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    path
+}
+
+#[test]
+fn checkpoints_are_not_poured_into_what_keeps_nothing() {
+    let home = home();
+    let sink = Sink::File(fifo(home.path()));
+    let record = Record::open(&home.path().join("home"), Options { sink, ..Options::default() });
+    let record = record.unwrap();
+    record.checkpoint().unwrap();
+    let missed = Filter { kind: Some(Kind::CheckpointMissed), ..all() };
+    let missed = record.events(&missed).unwrap();
+    let why = missed.first().and_then(|event| event.reason.clone()).unwrap_or_default();
+    assert!(why.contains("not a regular file"), "{why}");
+    record.close().unwrap();
+}
+
 #[test]
 fn aud_20_what_is_not_there_is_never_fine() {
     let home = filled(2);
@@ -488,6 +511,8 @@ fn aud_20_what_is_not_there_is_never_fine() {
     never(verify(&db, None, From::Start), "no anchor");
     never(verify(&db, Some(&home.path().join("none")), From::Start), "no such anchor");
     never(verify(&db, Some(home.path()), From::Start), "a directory as an anchor");
+    never(verify(&db, Some(&fifo(home.path())), From::Start), "a FIFO as an anchor");
+    never(verify(&db, Some(Path::new("/dev/zero")), From::Start), "a device as an anchor");
     let empty = home.path().join("empty.log");
     fs::write(&empty, "").unwrap();
     never(verify(&db, Some(&empty), From::Start), "an empty anchor");
