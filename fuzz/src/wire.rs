@@ -104,9 +104,10 @@ pub fn wire_zygote(data: &[u8]) -> u64 {
     let args: Vec<&[u8]> = zygote.args.clone().map(|text| text.to_bytes()).collect();
     let env: Vec<&[u8]> = zygote.env.clone().map(|text| text.to_bytes()).collect();
     assert!(Zygote::is_one(data) && args.len() <= MAX_STRINGS && env.len() <= MAX_STRINGS);
-    let Zygote { number, uid, gid, program, .. } = zygote;
+    let Zygote { number, uid, gid, entrance, filter, program, .. } = zygote;
+    assert!(zygote.entrance.descriptors() <= MAX_CGROUPS);
     let program = program.to_bytes();
-    let parts = ZygoteParts { number, uid, gid, program, args: &args, env: &env };
+    let parts = ZygoteParts { number, uid, gid, entrance, filter, program, args: &args, env: &env };
     assert_eq!(written(|w| parts.write(w)), data);
     outcome(&[args.is_empty(), env.is_empty(), uid == gid])
 }
@@ -114,7 +115,9 @@ pub fn wire_zygote(data: &[u8]) -> u64 {
 pub(crate) fn zygote_seeds() -> Vec<Vec<u8>> {
     let seed = |number, args: &[&[u8]], env: &[&[u8]]| {
         let program = b"/usr/bin/python3";
-        let parts = ZygoteParts { number, uid: 1, gid: 2, program, args, env };
+        let entrance = Entrance { born: number == 1, joins: number % 3 };
+        let filter = &[6, 0, 0, 0, 0, 0, 0xff, 0x7f];
+        let parts = ZygoteParts { number, uid: 1, gid: 2, entrance, filter, program, args, env };
         written(|w| parts.write(w))
     };
     vec![seed(1, &[], &[]), seed(255, &[b"python3", b"-S"], &[b"A=b"]), seed(0, &[], &[])]

@@ -3,16 +3,17 @@
 //!
 //! What attacks can do from there is tried by the suite `escape`, a second time, with `HOTCELL_WARM`.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::{Duration, Instant};
 
-use hotcell_sandbox::Sandbox;
+use hotcell_sandbox::{Bounds, Refusal, Sandbox};
 use hotcell_tests::{
-    Attack, Process, Quiet, RUN_IDS, descendants, holds_within, host_place, is_forked, settings, text,
-    warm_up,
+    Attack, Process, Quiet, RUN_IDS, descendants, holds_within, host_place, is_forked, settings,
+    skip, text, timed, warm_up,
 };
-use hotcell_types::{Exit, Layer, Outcome, Profile, Status};
+use hotcell_types::{Count, Exit, Layer, Outcome, Profile, Start, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A sandbox of a test's own, in which something can be forked.
@@ -36,6 +37,10 @@ fn forked(sandbox: &Sandbox, attack: Attack) -> Outcome {
 fn executed(mut attack: Attack) -> Attack {
     attack.job.command.forks = false;
     attack
+}
+
+fn kill_if_there(process: &Process) {
+    kill_process(Pid::from_raw(process.pid as i32).unwrap(), Signal::KILL).ok();
 }
 
 fn kill(process: &Process, signal: Signal) {
@@ -303,6 +308,17 @@ fn a_zygote_has_no_powers() {
         assert!(RUN_IDS.contains(&uid), "{uid}");
         assert_eq!(zygote.status("Groups:"), "");
     }
+    assert_eq!(zygote.status("Seccomp:"), "2");
+    let limits = zygote.file("limits");
+    let locked = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap();
+    assert!(locked.contains(" 65536 "), "{locked}");
+    let cgroups = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let memory = |text: &str| {
+        let is_memory = |l: &&str| l.contains(":memory:") || l.starts_with("0::/");
+        text.lines().find(is_memory).unwrap_or_default().to_owned()
+    };
+    let of_zygote = memory(&cgroups(&zygote.pid.to_string()));
+    assert!(of_zygote.contains("hotcell-") && of_zygote != memory(&cgroups("self")), "{of_zygote}");
     // Beside what it has while it forks a cell.
     let open = || std::fs::read_dir(format!("/proc/{}/fd", zygote.pid)).unwrap().count();
     assert!(holds_within(Duration::from_secs(5), || open() == 6), "{}", open());
@@ -451,6 +467,189 @@ fn jobs_that_fail_by_themselves_cost_the_others_nothing() {
     }
     forked(&sandbox, Attack::script(""));
     assert_eq!(zygotes().pop().expect("there is a zygote").pid, zygote.pid);
+}
+
+#[test]
+fn a_job_that_could_never_start_is_told_so_and_costs_no_zygote() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    for open_files in ["1", "2", "3", "3"] {
+        let attack = Attack::script("").limits(|l| l.open_files = open_files.parse().unwrap());
+        let refused = sandbox.start(attack.job).err();
+        assert!(matches!(refused, Some(Refusal::Invalid { .. })), "{refused:?}");
+    }
+    let few = || Attack::script("").limits(|l| l.open_files = "4".parse().unwrap());
+    forked(&sandbox, few());
+    assert_eq!(zygotes().pop().expect("there is a zygote").pid, zygote.pid);
+}
+
+/// What children of a zygote have in common tells which they are of.
+const WHOSE: &str = "print(hash('a'), id(object))";
+
+fn whose(outcomes: impl Iterator<Item = Outcome>) -> Vec<usize> {
+    let mut counts = BTreeMap::<String, usize>::new();
+    outcomes.filter(is_forked).for_each(|outcome| *counts.entry(text(&outcome)).or_default() += 1);
+    counts.into_values().collect()
+}
+
+#[test]
+fn no_zygote_is_used_for_longer_than_its_bounds() {
+    let never = Duration::from_secs(10_000);
+    let usual =
+        Bounds { forks: u32::MAX, age: never, forks_most: 6, age_most: never, wait_most: never };
+    let open = |bounds| Sandbox::open_bounded(&settings(), bounds).unwrap();
+    // Even where another never comes up.
+    let sandbox = open(usual);
+    warm_up(&sandbox);
+    let counts = whose((0..60).map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        run(&sandbox, Attack::script(WHOSE))
+    }));
+    assert!(counts.len() > 2 && counts.iter().all(|count| *count <= 6), "{counts:?}");
+    // By renewal: there is always one.
+    let sandbox = open(Bounds { forks: 5, forks_most: 10_000, ..usual });
+    warm_up(&sandbox);
+    let counts = whose((0..60).map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        run(&sandbox, Attack::script(WHOSE))
+    }));
+    assert!(counts.len() > 2 && counts.iter().sum::<usize>() > 50, "{counts:?}");
+    // By age.
+    let age_most = Duration::from_millis(700);
+    let sandbox = open(Bounds { forks_most: 10_000, age_most, ..usual });
+    warm_up(&sandbox);
+    let zygote = zygotes().pop().expect("there is a zygote");
+    std::thread::sleep(age_most);
+    assert!(!is_forked(&run(&sandbox, Attack::script(WHOSE))));
+    assert!(zygotes().iter().all(|other| other.pid != zygote.pid), "it is gone");
+    // And what was forked ahead.
+    let wait_most = Duration::from_millis(300);
+    let sandbox = open(Bounds { forks_most: 10_000, wait_most, ..usual });
+    warm_up(&sandbox);
+    std::thread::sleep(wait_most);
+    assert_eq!(run(&sandbox, Attack::script(WHOSE)).start, Start::Forked);
+}
+
+/// A byte of each page of the files that it has loaded, written as it was: the pages are its own from then
+/// on.
+#[test]
+fn a_zygote_that_grows_is_replaced_without_a_failed_call() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    let path = format!("/proc/{}/mem", zygote.pid);
+    let Ok(memory) = OpenOptions::new().read(true).write(true).open(path) else {
+        return skip(
+            "a_zygote_that_grows_is_replaced_without_a_failed_call",
+            "it may not be traced",
+        );
+    };
+    for line in zygote.file("maps").lines().filter(|line| line.contains(" /usr/")) {
+        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
+        for page in (from..to).step_by(4096) {
+            let mut byte = [0];
+            if memory.read_exact_at(&mut byte, page).is_ok() {
+                memory.write_all_at(&byte, page).ok();
+            }
+        }
+    }
+    let begun = Instant::now();
+    while zygotes().iter().any(|other| other.pid == zygote.pid) {
+        let outcome = run(&sandbox, Attack::script("print(6 * 7)"));
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it is kept");
+    }
+    warm_up(&sandbox);
+}
+
+/// Nobody else waits for a zygote that does not answer.
+#[test]
+fn a_zygote_that_hangs_holds_up_no_other_run() {
+    let sandbox = warm();
+    let long = executed(Attack::script("import time\nprint(1, flush=True)\ntime.sleep(60)"));
+    let long = long.start_in(&sandbox);
+    let zygote = zygotes().pop().expect("there is a zygote");
+    kill(&zygote, Signal::STOP);
+    // No cell that waited has these limits.
+    let others = || Attack::script("").limits(|l| l.files = "78".parse().unwrap());
+    std::thread::scope(|scope| {
+        let hanging = scope.spawn(|| timed(|| run(&sandbox, others())));
+        std::thread::sleep(Duration::from_millis(500));
+        let begun = Instant::now();
+        long.handle().cancel();
+        let ended = long.wait(&mut Quiet, None).unwrap();
+        assert_eq!(ended.status, Status::Cancelled);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(!hanging.is_finished(), "it was still waited for");
+        let (outcome, _) = hanging.join().unwrap();
+        assert_eq!(outcome.status, Status::Success);
+    });
+}
+
+#[test]
+fn what_is_born_while_its_zygote_dies_is_reaped() {
+    let sandbox = warm();
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            let sandbox = &sandbox;
+            let work = || {
+                for files in 100..103 {
+                    // Each forked anew.
+                    let attack = Attack::script("print(6 * 7)");
+                    let attack = attack.limits(|l| l.files = Count::of(files));
+                    assert_eq!(text(&run(sandbox, attack)), "42\n");
+                }
+            };
+            let (one, another) = (scope.spawn(work), scope.spawn(work));
+            std::thread::sleep(Duration::from_millis(round));
+            zygotes().iter().for_each(|zygote| kill_if_there(zygote));
+            one.join().unwrap();
+            another.join().unwrap();
+        });
+        warm_up(&sandbox);
+    }
+    let me = std::process::id();
+    let zombies = || descendants(me).into_iter().filter(|p| p.state == 'Z').collect::<Vec<_>>();
+    let gone = holds_within(Duration::from_secs(10), || {
+        run(&sandbox, executed(Attack::script("")));
+        zombies().is_empty()
+    });
+    assert!(gone, "{:?}", zombies());
+}
+
+/// To the first process of a pid namespace only signals that it handles can be sent from inside.
+#[test]
+fn the_init_of_a_forked_run_handles_no_signal() {
+    let sandbox = warm();
+    let running = Attack::script("import time\ntime.sleep(60)").start_in(&sandbox);
+    let inits = || -> Vec<Process> {
+        let all = descendants(std::process::id()).into_iter();
+        all.filter(|p| p.name == "hotcell-init").collect()
+    };
+    assert!(holds_within(Duration::from_secs(5), || !inits().is_empty()));
+    let caught: BTreeSet<String> = inits().iter().map(|init| init.status("SigCgt:")).collect();
+    assert_eq!(caught, BTreeSet::from(["0000000000000000".to_owned()]));
+    drop(running);
+}
+
+/// Orders name the cgroups and ids of runs, which are nobody's business in them.
+#[test]
+fn no_order_is_left_in_the_memory_of_a_program() {
+    let code = r"
+import re
+found = set()
+memory = open('/proc/self/mem', 'rb', 0)
+for line in open('/proc/self/maps'):
+    if line.split()[1].startswith('rw') and ('[stack]' in line or 'memfd' in line):
+        first, last = (int(n, 16) for n in line.split()[0].split('-'))
+        memory.seek(first)
+        found |= set(re.findall(b'hotcell-[0-9a-f]{16}/[0-9]+', memory.read(last - first)))
+print(found)
+";
+    let sandbox = warm();
+    for _ in 0..3 {
+        assert_eq!(text(&forked(&sandbox, Attack::script(code))), "set()\n");
+    }
 }
 
 #[test]

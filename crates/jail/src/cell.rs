@@ -107,7 +107,12 @@ pub(crate) fn live_on(plan: &Plan<'_>, fork: Fork, rehearse: Rehearse) -> Job<'s
         })
     });
     match program {
-        Ok(Some(program)) => watch(program),
+        Ok(Some(program)) => {
+            // The interpreter's handlers are for its own process: to the init of a pid namespace only a
+            // signal that has one can be sent from inside.
+            sys::reset_signals();
+            watch(program)
+        }
         Ok(None) => match go_on(plan, rehearse) {
             Ok(job) => job,
             Err(failure) => fail_and_wait(&failure),
@@ -415,6 +420,22 @@ fn stand_alone() -> Done {
 }
 
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
+    limit_what_is_the_same()?;
+    let fixed = [(Resource::Fsize, limits.disk_bytes), (Resource::Nofile, limits.open_files)];
+    let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];
+    let wanted = per_process.into_iter().filter(|&(_, value)| value != 0);
+    for (resource, value) in fixed.into_iter().chain(wanted) {
+        limit_to(resource, value, value)?;
+    }
+    match limits.cpu_seconds {
+        0 => Ok(()),
+        // First the signal that says what it is; who ignores that has a second more.
+        soft => limit_to(Resource::Cpu, soft, soft.saturating_add(1)),
+    }
+}
+
+/// What every run and every zygote has.
+pub(crate) fn limit_what_is_the_same() -> rustix::io::Result<()> {
     /// Locked memory, queued signals and message queues: enough for ordinary programs, nothing to
     /// hoard with.
     const LOCKED: u64 = 64 * 1024;
@@ -427,19 +448,8 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
         (Resource::Msgqueue, QUEUES),
         (Resource::Nice, 0),
         (Resource::Rtprio, 0),
-        (Resource::Fsize, limits.disk_bytes),
-        (Resource::Nofile, limits.open_files),
     ];
-    let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];
-    let wanted = per_process.into_iter().filter(|&(_, value)| value != 0);
-    for (resource, value) in fixed.into_iter().chain(wanted) {
-        limit_to(resource, value, value)?;
-    }
-    match limits.cpu_seconds {
-        0 => Ok(()),
-        // First the signal that says what it is; who ignores that has a second more.
-        soft => limit_to(Resource::Cpu, soft, soft.saturating_add(1)),
-    }
+    fixed.into_iter().try_for_each(|(resource, value)| limit_to(resource, value, value))
 }
 
 /// A lower hard limit that the host already set stays.

@@ -95,8 +95,13 @@ pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) ->
     let mut writer = Writer::new(&mut buffer);
     report.write(&mut writer);
     let packet = writer.finish().map_err(|_| Errno::MSGSIZE)?;
-    // A few small packets always fit; if they ever do not, nobody may be held up by that.
-    send_with(socket, packet, fd.as_slice(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    // A few small packets always fit.
+    send_now(socket, packet, fd.as_slice())
+}
+
+/// Sends one packet now or not at all: nobody is held up by who does not read.
+pub(crate) fn send_now(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send_with(socket, packet, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 /// Sends one packet with its descriptors.

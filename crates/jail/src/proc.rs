@@ -126,6 +126,32 @@ impl Process {
         Ok(inodes)
     }
 
+    /// Goes through a file of any length, line by line; of a long line, its beginning.
+    pub(crate) fn each_line(
+        &self,
+        name: &core::ffi::CStr,
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty())?;
+        let (mut part, mut line, mut length) = ([0; 2048], [0; 128], 0);
+        loop {
+            let count = rustix::io::read(&file, &mut part)?;
+            for &byte in part.get(..count).unwrap_or_default() {
+                if byte == b'\n' {
+                    see(line.get(..length).unwrap_or_default());
+                    length = 0;
+                } else if let Some(place) = line.get_mut(length) {
+                    *place = byte;
+                    length += 1;
+                }
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     pub(crate) fn open_dir(&self, name: &core::ffi::CStr) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, name, flags, Mode::empty())

@@ -11,7 +11,7 @@ use crate::INNER_ID;
 use crate::attest::{self, Expected};
 use crate::cell::{self, Ground, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
-use crate::fail::{At, Done, failed, require};
+use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
 use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
@@ -23,8 +23,10 @@ use crate::zygote::Zygote;
 const MAX_RUNS: usize = 96;
 /// Most zygotes at one time.
 const MAX_ZYGOTES: usize = 8;
-/// Sources of events: the control socket, four of each run and two of each zygote.
-const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS + 2 * MAX_ZYGOTES;
+/// Sources of events: the control socket, four of each run and three of each zygote.
+const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS + 3 * MAX_ZYGOTES;
+/// How many seconds a zygote may take to answer an order. Forking takes a millisecond.
+const BORN_WITHIN: i64 = 2;
 /// Most descriptors that are passed on to a zygote with an order.
 const MAX_PASSED: usize = 2 + wire::MAX_CGROUPS + 1;
 /// Reported calls that are answered one by one. Beyond that the listener is closed, and the kernel
@@ -43,7 +45,29 @@ pub(crate) struct Spawner {
     /// hotcell lives and wants no more of this launcher.
     pub(crate) is_dismissed: bool,
     runs: [Option<Run>; MAX_RUNS],
+    /// Those that a zygote was told to fork, each at the place that its run will have.
+    births: [Option<Birth>; MAX_RUNS],
     zygotes: [Option<Zygote>; MAX_ZYGOTES],
+    /// A zygote has ended before it could say what it had forked.
+    has_strangers: bool,
+}
+
+/// A cell that was ordered from a zygote and is not there yet.
+#[derive(Debug)]
+struct Birth {
+    /// When, which is also the order of the answers.
+    asked: Timespec,
+    origin: [u64; 7],
+    plans: Plans,
+}
+
+/// What a run is made with.
+#[derive(Debug)]
+struct Plans {
+    socket: OwnedFd,
+    cord: OwnedFd,
+    order: Order<'static>,
+    cgroup_name: Name,
 }
 
 /// A run from its clone to its reaping.
@@ -105,6 +129,8 @@ enum Event {
     Zygote(usize),
     /// hotcell wants no more of a zygote.
     Dismissed(usize),
+    /// A zygote is dead.
+    Died(usize),
 }
 
 impl Spawner {
@@ -130,7 +156,9 @@ impl Spawner {
             ground,
             is_dismissed: false,
             runs: [const { None }; MAX_RUNS],
+            births: [const { None }; MAX_RUNS],
             zygotes: [const { None }; MAX_ZYGOTES],
+            has_strangers: false,
         })
     }
 
@@ -158,8 +186,11 @@ impl Spawner {
                     Event::Exited(run) => self.bury(run),
                     Event::Zygote(zygote) => self.hear_zygote(zygote),
                     Event::Dismissed(zygote) => self.end_zygote(zygote),
+                    Event::Died(zygote) => self.bury_zygote(zygote),
                 }
             }
+            self.give_up_late_births();
+            self.reap_strangers();
         }
     }
 
@@ -178,7 +209,13 @@ impl Spawner {
             }
         }
         let polled = polled.get_mut(..count).unwrap_or_default();
-        match poll(polled, None) {
+        let first = self.births.iter().flatten().map(|birth| birth.asked.tv_sec).min();
+        let patience = first.map(|asked| {
+            // A whole second more than is waited for: it is never early.
+            let left = asked + BORN_WITHIN + 1 - clock_gettime(ClockId::Monotonic).tv_sec;
+            Timespec { tv_sec: left.max(0), tv_nsec: 0 }
+        });
+        match poll(polled, patience.as_ref()) {
             Err(Errno::INTR) => return Ok(()),
             other => other?,
         };
@@ -205,13 +242,16 @@ impl Spawner {
             order.into_iter().chain(cord).chain(notice).chain([exit])
         });
         // Runs that end make room for what is ordered.
-        let is_full = self.runs.iter().all(Option::is_some);
+        let is_full = self.free_place().is_none();
         let some_end = self.runs.iter().flatten().any(|run| run.cord.is_none());
         let waits = is_full && some_end;
         let control = (!waits).then_some((self.control.as_fd(), Event::Control));
         let zygotes = self.zygotes.iter().enumerate().filter_map(|(i, z)| Some((i, z.as_ref()?)));
         let of_zygotes = zygotes.flat_map(|(index, zygote)| {
-            [(zygote.line(), Event::Zygote(index)), (zygote.socket(), Event::Dismissed(index))]
+            let line = (zygote.line(), Event::Zygote(index));
+            let socket = (zygote.socket(), Event::Dismissed(index));
+            let living = (!zygote.is_dying).then_some([line, socket]);
+            living.into_iter().flatten().chain([(zygote.pidfd(), Event::Died(index))])
         });
         of_runs.chain(of_zygotes).chain(control)
     }
@@ -251,37 +291,38 @@ impl Spawner {
         }
         let cgroup_name =
             Name::of(order.cgroup_name).ok_or_else(|| failed(Step::Protocol, Errno::INVAL, 0))?;
-        let free = self.runs.iter().position(Option::is_none);
+        let free = self.free_place();
         let free = free.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_RUNS))?;
         let (cord, their_cord) = cord().at(Step::Clone)?;
-        let origin = self.zygote(order.zygote).map(|zygote| zygote.namespaces);
-        let (pid, pidfd) = match order.zygote {
-            0 => self.clone_cell(&order, fds, &their_cord).map(|(pid, fd)| (Some(pid), fd))?,
-            _ => (None, self.fork_cell(&order, fds, &their_cord)?),
-        };
+        if order.zygote != 0 {
+            let origin = self.fork_cell(&order, fds, &their_cord)?;
+            let socket = fds.take(0).at(Step::Protocol)?;
+            let order = Order { cgroup_name: &[], ..order };
+            let plans = Plans { socket, cord, order, cgroup_name };
+            let asked = clock_gettime(ClockId::Monotonic);
+            if let Some(place) = self.births.get_mut(free) {
+                *place = Some(Birth { asked, origin, plans });
+            }
+            return Ok(());
+        }
+        let (pid, pidfd) = self.clone_cell(&order, fds, &their_cord)?;
         drop(their_cord);
         let number = self.host.behind(&pidfd).at(Step::Clone)?.pid;
-        // Not one that is somebody's already.
-        let is_new = self.runs.iter().flatten().all(|run| run.number != number);
-        require(is_new, Step::Zygote)?;
-        let run = Run {
-            number,
-            pid,
-            pidfd,
-            socket: fds.take(0).at(Step::Protocol)?,
-            is_condemned: false,
-            cord: Some(cord),
-            program: None,
-            listener: None,
-            poised: None,
-            origin,
-            order: Order { cgroup_name: &[], ..order },
-            cgroup_name,
-            gone: Gone::default(),
-            reported: 0,
-        };
+        let socket = fds.take(0).at(Step::Protocol)?;
+        let order = Order { cgroup_name: &[], ..order };
+        let plans = Plans { socket, cord, order, cgroup_name };
+        self.begin(free, Run::of(plans, pidfd, number, Some(pid), None));
+        Ok(())
+    }
+
+    /// A place that no run has, and none that is to be born.
+    fn free_place(&self) -> Option<usize> {
+        self.runs.iter().zip(&self.births).position(|(run, birth)| run.is_none() && birth.is_none())
+    }
+
+    fn begin(&mut self, index: usize, run: Run) {
         let mapped = if self.ground.setup.bare { Ok(()) } else { self.map_ids(&run) };
-        let place = self.runs.get_mut(free);
+        let place = self.runs.get_mut(index);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
             // A cell that ended meanwhile knows better why.
@@ -290,7 +331,6 @@ impl Spawner {
                 _ => run.fail(failure),
             }
         }
-        Ok(())
     }
 
     fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
@@ -309,12 +349,12 @@ impl Spawner {
         }
     }
 
-    /// The same, by a zygote. One that does not do it at once is given up.
-    fn fork_cell(&mut self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<OwnedFd> {
+    /// The same, by a zygote, which answers later. Gives where that lives.
+    fn fork_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<[u64; 7]> {
         let ruleset = self.rules.ruleset(order.loopback)?;
         let gone = || failed(Step::Zygote, Errno::SRCH, 0);
-        let zygote =
-            self.zygote(order.zygote).filter(|zygote| zygote.is_hatched).ok_or_else(gone)?;
+        let zygote = self.zygote(order.zygote).filter(|zygote| zygote.is_ready());
+        let zygote = zygote.ok_or_else(gone)?;
         let mut passed = [cord.as_fd(); MAX_PASSED];
         let count = fds.count();
         for (index, place) in passed.iter_mut().enumerate().take(count).skip(1) {
@@ -322,22 +362,115 @@ impl Spawner {
         }
         *passed.get_mut(count).ok_or_else(gone)? = ruleset.as_fd();
         let passed = passed.get(..=count).unwrap_or_default();
-        let forked = zygote.fork(self.ground, order, passed);
-        if forked.as_ref().is_err_and(|failure| failure.step == Step::Zygote) {
-            self.zygotes.iter_mut().for_each(|place| {
-                drop(place.take_if(|zygote| zygote.number == order.zygote));
-            });
-        }
-        forked
+        zygote.fork(self.ground, order, passed)?;
+        Ok(zygote.namespaces)
     }
 
     fn zygote(&self, number: u8) -> Option<&Zygote> {
         self.zygotes.iter().flatten().find(|zygote| zygote.number == number)
     }
 
+    /// The place of the first answer that a zygote owes.
+    fn next_birth(&self, number: u8) -> Option<usize> {
+        let births = self.births.iter().enumerate().filter_map(|(i, b)| Some((i, b.as_ref()?)));
+        let of_it = births.filter(|(_, birth)| birth.plans.order.zygote == number);
+        of_it.min_by_key(|(_, b)| (b.asked.tv_sec, b.asked.tv_nsec)).map(|(index, _)| index)
+    }
+
+    /// A zygote answers an order.
+    fn answer_birth(&mut self, number: u8, answer: (Report, Option<OwnedFd>)) -> Done {
+        let unasked = || failed(Step::Zygote, Errno::PROTO, 0);
+        let next = self.next_birth(number);
+        let place = next.and_then(|index| self.births.get_mut(index)).and_then(Option::take);
+        match (answer, next.zip(place)) {
+            ((Report::Born, Some(pidfd)), Some((index, birth))) => self.adopt(index, birth, pidfd),
+            ((Report::Failed(failure), _), Some((_, birth))) => {
+                tell(&birth.plans.socket, &Report::Failed(failure), None);
+                Ok(())
+            }
+            ((Report::Born, Some(pidfd)), None) => {
+                self.disown(&pidfd);
+                Err(unasked())
+            }
+            _ => Err(unasked()),
+        }
+    }
+
+    fn adopt(&mut self, index: usize, birth: Birth, pidfd: OwnedFd) -> Done {
+        let number = self.host.behind(&pidfd).map(|process| process.pid);
+        // A child of this process, and not one that is somebody's already.
+        let is_new = |number: &u64| {
+            sys::is_child(&pidfd) && self.runs.iter().flatten().all(|run| run.number != *number)
+        };
+        let Some(number) = number.ok().filter(is_new) else {
+            let failure = failed(Step::Zygote, Errno::PROTO, 0);
+            tell(&birth.plans.socket, &Report::Failed(failure), None);
+            return Err(failure);
+        };
+        self.begin(index, Run::of(birth.plans, pidfd, number, None, Some(birth.origin)));
+        Ok(())
+    }
+
+    /// Ends a cell that nobody waits for any more.
+    fn disown(&mut self, pidfd: &OwnedFd) {
+        let is_somebodys = self
+            .host
+            .behind(pidfd)
+            .is_ok_and(|process| self.runs.iter().flatten().any(|run| run.number == process.pid));
+        if sys::is_child(pidfd) && !is_somebodys {
+            rustix::process::pidfd_send_signal(pidfd, Signal::KILL).ok();
+            self.has_strangers = true;
+        }
+    }
+
+    /// Zygotes that owe an answer for too long are given up.
+    fn give_up_late_births(&mut self) {
+        let now = clock_gettime(ClockId::Monotonic).tv_sec;
+        let is_late = |birth: &&Birth| now - birth.asked.tv_sec > BORN_WITHIN;
+        while let Some(late) = self.births.iter().flatten().find(is_late) {
+            let number = late.plans.order.zygote;
+            let is_it = |place: &Option<Zygote>| place.as_ref().is_some_and(|z| z.number == number);
+            if let Some(index) = self.zygotes.iter().position(is_it) {
+                self.end_zygote(index);
+            }
+            self.fail_births(number, Errno::TIMEDOUT);
+        }
+    }
+
+    fn fail_births(&mut self, number: u8, errno: Errno) {
+        for place in &mut self.births {
+            if let Some(birth) = place.take_if(|birth| birth.plans.order.zygote == number) {
+                let failure = failed(Step::Zygote, errno, 0);
+                tell(&birth.plans.socket, &Report::Failed(failure), None);
+            }
+        }
+    }
+
+    /// Reaps children that no run has: their zygote ended before it told of them. Without a cord they end
+    /// by themselves.
+    fn reap_strangers(&self) {
+        if !self.has_strangers {
+            return;
+        }
+        while let Ok(Some(pid)) = sys::ended_child() {
+            let has_ended = |fd: BorrowedFd<'_>| {
+                let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                !matches!(poll(&mut fds, Some(&now)), Ok(0))
+            };
+            let runs = self.runs.iter().flatten().map(|run| run.pidfd.as_fd());
+            let zygotes = self.zygotes.iter().flatten().map(Zygote::pidfd);
+            if runs.chain(zygotes).any(has_ended) {
+                // It may be that one, which is buried by its event.
+                return;
+            }
+            sys::wait_for(pid).ok();
+        }
+    }
+
     fn start_zygote(&mut self, packet: &[u8], fds: &mut Fds) -> Done {
         let wanted = wire::Zygote::read(packet).at(Step::Protocol)?;
-        if fds.count() != wire::Zygote::DESCRIPTORS {
+        if fds.count() != wanted.descriptors() {
             return Err(failed(Step::Protocol, Errno::BADF, fds.count()));
         }
         // Without namespaces of its own a run is not forked from anything.
@@ -350,24 +483,48 @@ impl Spawner {
         Ok(())
     }
 
-    /// That it is ready is told once; anything else is its end, which the closed socket tells.
+    /// That it is ready is told once, and then it answers orders; anything else is its end.
     fn hear_zygote(&mut self, index: usize) {
-        let Some(place) = self.zygotes.get_mut(index) else { return };
-        match place {
-            Some(zygote)
-                if !zygote.is_hatched && matches!(zygote.hear(), Ok((Report::Hatched, _))) =>
-            {
-                zygote.is_hatched = true;
+        let Spawner { zygotes, host, .. } = self;
+        let Some(Some(zygote)) = zygotes.get_mut(index) else { return };
+        let number = zygote.number;
+        let heard = match zygote.hear() {
+            Ok((Report::Hatched, None)) if !zygote.is_ready() => zygote.hatch(host).map(|()| {
                 tell(zygote.socket(), &Report::Hatched, None);
+            }),
+            Ok(answer) => {
+                if !zygote.bore(host) {
+                    tell(zygote.socket(), &Report::Outgrown, None);
+                }
+                self.answer_birth(number, answer)
             }
-            _ => *place = None,
+            Err(failure) => Err(failure),
+        };
+        if heard.is_err() {
+            self.end_zygote(index);
         }
     }
 
+    /// What it still owes is not waited for; hotcell executes those.
     fn end_zygote(&mut self, index: usize) {
-        if let Some(place) = self.zygotes.get_mut(index) {
-            *place = None;
+        let Some(Some(zygote)) = self.zygotes.get_mut(index) else { return };
+        zygote.kill();
+        let number = zygote.number;
+        self.fail_births(number, Errno::SRCH);
+    }
+
+    /// Reaps one that is dead, and ends what it had forked and nobody heard of. Only now its socket is
+    /// closed.
+    fn bury_zygote(&mut self, index: usize) {
+        let Some(zygote) = self.zygotes.get_mut(index).and_then(Option::take) else { return };
+        let reaped = sys::reap(zygote.pidfd());
+        debug_assert!(reaped.is_ok(), "a readable pidfd is a child that can be reaped");
+        while let Some((_, pidfd)) = zygote.hear_at_once() {
+            pidfd.iter().for_each(|pidfd| self.disown(pidfd));
         }
+        // It may have forked what it did not come to say.
+        self.has_strangers = true;
+        self.fail_births(zygote.number, Errno::SRCH);
     }
 
     /// Gives the run its one id, and lets its init go on.
@@ -535,6 +692,32 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
 }
 
 impl Run {
+    fn of(
+        plans: Plans,
+        pidfd: OwnedFd,
+        number: u64,
+        pid: Option<Pid>,
+        origin: Option<[u64; 7]>,
+    ) -> Run {
+        let Plans { socket, cord, order, cgroup_name } = plans;
+        Run {
+            number,
+            pid,
+            pidfd,
+            socket,
+            is_condemned: false,
+            cord: Some(cord),
+            program: None,
+            listener: None,
+            poised: None,
+            origin,
+            order,
+            cgroup_name,
+            gone: Gone::default(),
+            reported: 0,
+        }
+    }
+
     /// Ends everything in the run. It is told once its init has been reaped.
     fn kill(&self) {
         // With a pid namespace around it, a run ends with its init. Without one, its init ends the rest

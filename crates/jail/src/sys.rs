@@ -197,6 +197,18 @@ pub(crate) fn new_keyring() -> Result<()> {
 
 /// Installs a filter and gives the listener for its reports.
 pub(crate) fn install_filter(filter: &[u8]) -> Result<OwnedFd> {
+    const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
+    let fd = add_filter(filter, SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    // SAFETY: with this flag the call gives a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Installs a filter that reports nothing.
+pub(crate) fn install_silent_filter(filter: &[u8]) -> Result<()> {
+    add_filter(filter, 0).map(drop)
+}
+
+fn add_filter(filter: &[u8], flags: usize) -> Result<usize> {
     #[repr(C)]
     struct Program {
         length: u16,
@@ -209,20 +221,11 @@ pub(crate) fn install_filter(filter: &[u8]) -> Result<OwnedFd> {
     }
     let program = Program { length, filter: filter.as_ptr() };
     const SECCOMP_SET_MODE_FILTER: usize = 1;
-    const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
-    let args = [
-        SECCOMP_SET_MODE_FILTER,
-        SECCOMP_FILTER_FLAG_NEW_LISTENER,
-        (&raw const program).expose_provenance(),
-        0,
-        0,
-        0,
-    ];
+    let program_at = (&raw const program).expose_provenance();
+    let args = [SECCOMP_SET_MODE_FILTER, flags, program_at, 0, 0, 0];
     // SAFETY: `program` describes `length` instructions that live through the call; the kernel
     // copies them, and needs no alignment for that.
-    let fd = unsafe { call(nr::__NR_seccomp, args) }?;
-    // SAFETY: with this flag the call gives a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    unsafe { call(nr::__NR_seccomp, args) }
 }
 
 /// A call that waits for an answer.
@@ -373,6 +376,19 @@ fn wait4(which: c_int) -> Result<(Pid, u32)> {
     // SAFETY: `status` is writable for the length of the call; no rusage is asked for.
     let pid = unsafe { call(nr::__NR_wait4, args) }?;
     Pid::from_raw(pid as i32).map(|pid| (pid, status as u32)).ok_or(Errno::CHILD)
+}
+
+/// A child that has ended and was not waited for: which of several is the kernel's choice.
+pub(crate) fn ended_child() -> Result<Option<Pid>> {
+    const P_ALL: usize = 0;
+    /// siginfo_t is 128 bytes; the pid comes after three ints and their padding.
+    const PID_AT: usize = 4;
+    let mut information = [0_i32; 32];
+    let options = (nr::WEXITED | nr::__WALL | nr::WNOHANG | nr::WNOWAIT) as usize;
+    let args = [P_ALL, 0, information.as_mut_ptr().expose_provenance(), options, 0, 0];
+    // SAFETY: a zeroed siginfo_t that is writable for the length of the call; no rusage is asked for.
+    unsafe { call(nr::__NR_waitid, args) }?;
+    Ok(information.get(PID_AT).and_then(|pid| Pid::from_raw(*pid)))
 }
 
 /// Whether a descriptor is that of a process, and that process a child of this one.

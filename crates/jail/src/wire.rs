@@ -548,7 +548,8 @@ const ZYGOTE: u8 = 3;
 const FORKING: u8 = 4;
 
 /// An interpreter to start, that cells are then forked from. Descriptors of the packet, in order: where
-/// hotcell hears of its end, the library that it serves with, the script that it loads that by.
+/// hotcell hears of its end, the library that it serves with, the script that it loads that by, then the
+/// cgroup's.
 #[derive(Debug, Clone)]
 pub struct Zygote<'a> {
     /// Its name in orders; not zero.
@@ -556,13 +557,17 @@ pub struct Zygote<'a> {
     /// Its id outside, in the launcher's user namespace.
     pub uid: u32,
     pub gid: u32,
+    /// Into a cgroup of its own.
+    pub entrance: Entrance,
+    /// Classic BPF, which everything that is forked from it has as well.
+    pub filter: &'a [u8],
     pub program: &'a CStr,
     pub args: Strings<'a>,
     pub env: Strings<'a>,
 }
 
 impl<'a> Zygote<'a> {
-    /// How many descriptors must come with it.
+    /// How many descriptors come with it before those of its cgroup.
     pub const DESCRIPTORS: usize = 3;
     /// Where it has its line to the spawner, the library and the script.
     pub const LINE: u32 = 3;
@@ -580,14 +585,21 @@ impl<'a> Zygote<'a> {
             return Err(Malformed);
         }
         let (number, uid, gid) = (r.u8()?, r.u32()?, r.u32()?);
+        let entrance = Entrance { born: r.flag()?, joins: r.u8()? };
+        let filter = r.bytes()?;
         let program = r.text()?;
         let args = read_strings(&mut r)?;
         let env = read_strings(&mut r)?;
         r.end()?;
-        if number == 0 {
+        if number == 0 || entrance.descriptors() > MAX_CGROUPS {
             return Err(Malformed);
         }
-        Ok(Zygote { number, uid, gid, program, args, env })
+        Ok(Zygote { number, uid, gid, entrance, filter, program, args, env })
+    }
+
+    /// How many descriptors must come with it.
+    pub fn descriptors(&self) -> usize {
+        Zygote::DESCRIPTORS + self.entrance.descriptors()
     }
 }
 
@@ -597,6 +609,8 @@ pub struct ZygoteParts<'a> {
     pub number: u8,
     pub uid: u32,
     pub gid: u32,
+    pub entrance: Entrance,
+    pub filter: &'a [u8],
     pub program: &'a [u8],
     pub args: &'a [&'a [u8]],
     pub env: &'a [&'a [u8]],
@@ -609,6 +623,9 @@ impl ZygoteParts<'_> {
         w.u8(self.number);
         w.u32(self.uid);
         w.u32(self.gid);
+        w.u8(self.entrance.born.into());
+        w.u8(self.entrance.joins);
+        w.bytes(self.filter);
         w.text(self.program);
         write_strings(self.args, w);
         write_strings(self.env, w);
@@ -957,6 +974,8 @@ pub enum Report {
     Hatched,
     /// From a zygote to the launcher: the init of a cell, whose descriptor comes with it.
     Born,
+    /// From the launcher to hotcell: a zygote is not any more what it was when it hatched.
+    Outgrown,
 }
 
 impl Report {
@@ -999,6 +1018,7 @@ impl Report {
             }
             Report::Hatched => w.u8(9),
             Report::Born => w.u8(10),
+            Report::Outgrown => w.u8(11),
         }
     }
 
@@ -1020,6 +1040,7 @@ impl Report {
             8 => Report::Taken,
             9 => Report::Hatched,
             10 => Report::Born,
+            11 => Report::Outgrown,
             _ => return Err(Malformed),
         };
         r.end()?;

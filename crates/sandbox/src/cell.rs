@@ -1,6 +1,7 @@
 //! Cells: jails that wait for their one job, with the cgroup and the id that they were made with.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
 use hotcell_types::{Layer, Limits, Profile};
@@ -39,6 +40,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) kind: Kind,
+    pub(crate) ordered: Instant,
     /// To the spawner.
     pub(crate) socket: OwnedFd,
     /// To the cell itself.
@@ -99,11 +101,11 @@ impl Cell {
         let ordered = base.launcher.order(&order, &fds);
         ordered.map_err(|e| Refusal::of_talking("ordering a cell from the launcher", e))?;
         drop(fds);
-        Ok(Cell { kind, socket, line, cgroup, places, id })
+        Ok(Cell { kind, ordered: Instant::now(), socket, line, cgroup, places, id })
     }
 }
 
-fn enter<'a>(cgroup: Option<&'a Cgroup>, fds: &mut Vec<BorrowedFd<'a>>) -> Entrance {
+pub(crate) fn enter<'a>(cgroup: Option<&'a Cgroup>, fds: &mut Vec<BorrowedFd<'a>>) -> Entrance {
     let Some(entry) = cgroup.map(Cgroup::entry) else { return Entrance::default() };
     let joins = u8::try_from(entry.joins.len()).unwrap_or(u8::MAX);
     fds.extend(entry.born);

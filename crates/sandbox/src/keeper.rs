@@ -65,11 +65,18 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Takes a cell that was made for such a job. Waits for one that is being made.
-    pub(crate) fn take(&self, kind: Kind) -> Option<Cell> {
+    /// Takes a cell that was made for such a job, and has not waited for too long. Waits for one that is
+    /// being made.
+    pub(crate) fn take(&self, kind: Kind, wait_most: Duration) -> Option<Cell> {
         let mut waiting = self.waiting();
-        let place = waiting.iter().position(|cell| cell.kind == kind)?;
-        Some(waiting.remove(place))
+        let is_late = |cell: &Cell| cell.ordered.elapsed() > wait_most;
+        let late: Vec<Cell> = waiting.extract_if(.., |cell| is_late(cell)).collect();
+        let place = waiting.iter().position(|cell| cell.kind == kind);
+        let taken = place.map(|place| waiting.remove(place));
+        // Ending them takes a while.
+        drop(waiting);
+        drop(late);
+        taken
     }
 
     /// Ends all that wait, and tells whether there were any.

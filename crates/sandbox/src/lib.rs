@@ -39,3 +39,4 @@ pub use job::{
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};
+pub use warm::Bounds;

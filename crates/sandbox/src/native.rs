@@ -21,7 +21,7 @@ use crate::keeper::{Keeper, Spares};
 use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
-use crate::warm::Nursery;
+use crate::warm::{Bounds, Nursery};
 use crate::{Job, Refusal, Settings, View, cause, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
@@ -40,6 +40,7 @@ pub struct Sandbox {
     /// Launchers end before what their runs left is buried.
     state: Mutex<State>,
     keeper: Arc<Keeper>,
+    bounds: Bounds,
     #[cfg(feature = "holes")]
     host_visible: bool,
 }
@@ -134,6 +135,7 @@ impl Site {
             keeper: Arc::new(Keeper::new(Arc::clone(&ground))),
             ground,
             state: Mutex::new(state),
+            bounds: Bounds::default(),
             #[cfg(feature = "holes")]
             host_visible: false,
         })
@@ -151,6 +153,13 @@ impl Sandbox {
     pub fn open_with_host(settings: &Settings) -> Result<Sandbox, Refusal> {
         let mut sandbox = Sandbox::open(settings)?;
         sandbox.host_visible = true;
+        Ok(sandbox)
+    }
+
+    /// A sandbox whose zygotes are used for longer, or not as long.
+    pub fn open_bounded(settings: &Settings, bounds: Bounds) -> Result<Sandbox, Refusal> {
+        let mut sandbox = Sandbox::open(settings)?;
+        sandbox.bounds = bounds;
         Ok(sandbox)
     }
 
@@ -263,7 +272,7 @@ impl Sandbox {
             places::sweep(&self.ground.home);
         }
         let (level, setup) = (state.found.level, state.setup);
-        let (spares, nursery) = (Spares::default(), Nursery::default());
+        let (spares, nursery) = (Spares::default(), Nursery::new(self.bounds));
         let base = Arc::new(Base { level, setup, spares, nursery, launcher, layout });
         state.bases.insert(view.clone(), Arc::clone(&base));
         Ok(base)

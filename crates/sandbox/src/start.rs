@@ -74,7 +74,14 @@ fn give_a_cell(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     if let Some(number) = Seed::of(job).and_then(|seed| nursery.ready(&seed)) {
         match give_a_cell_of(Kind { zygote: number, ..Kind::of(job) }, parts, job) {
             // It was not let go: nothing of the job has run, and the way without a zygote is there as ever.
-            Err(refusal) if refusal.is_lost() => nursery.give_up(number),
+            Err(refusal) if refusal.is_lost() => {
+                let executed = give_a_cell_of(Kind::of(job), parts, job);
+                if executed.is_ok() {
+                    // A job that fails this way as well has only itself to blame.
+                    nursery.give_up(number);
+                }
+                return executed;
+            }
             other => {
                 nursery.worked();
                 return other;
@@ -85,7 +92,7 @@ fn give_a_cell(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
 }
 
 fn give_a_cell_of(kind: Kind, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
-    if let Some(cell) = parts.base.spares.take(kind) {
+    if let Some(cell) = parts.base.spares.take(kind, parts.base.nursery.wait_most()) {
         match give_to(cell, parts, job) {
             // The waiting cell was lost; nothing of the job has run, so that another can take it.
             Err(refusal) if refusal.is_lost() => {}

@@ -35,6 +35,7 @@ pub(super) const RETURN: u16 = 0x06;
 pub(super) const KILL_PROCESS: u32 = 0x8000_0000;
 pub(super) const ERRNO: u32 = 0x0005_0000;
 pub(super) const USER_NOTIF: u32 = 0x7fc0_0000;
+pub(super) const TRACE: u32 = 0x7ff0_0000;
 pub(super) const ALLOW: u32 = 0x7fff_0000;
 
 /// Offsets in `struct seccomp_data`. Both architectures are little-endian: the lower half comes first.
@@ -61,6 +62,7 @@ impl Verdict {
             Verdict::Allow => ALLOW,
             Verdict::Errno(number) => ERRNO | u32::from(number),
             Verdict::Report => USER_NOTIF,
+            Verdict::Missing => TRACE,
         }
     }
 }
@@ -76,9 +78,15 @@ pub(super) fn bytes(program: &[Instruction]) -> Vec<u8> {
     program.iter().flat_map(instruction).collect()
 }
 
-pub(super) fn compile(arch: Arch, actions: &[(Syscall, Action)]) -> Vec<Instruction> {
+/// A filter whose answer to everything that is not mentioned is `otherwise`.
+pub(super) fn compile(
+    arch: Arch,
+    actions: &[(Syscall, Action)],
+    otherwise: Verdict,
+) -> Vec<Instruction> {
     let mut program = Program::default();
-    let search = program.search(&ranges(arch, actions));
+    let otherwise = Action::Always(otherwise);
+    let search = program.search(&ranges(arch, actions, &otherwise));
     let native = match arch {
         Arch::X86_64 => {
             let kill = program.give(KILL_PROCESS);
@@ -101,8 +109,11 @@ struct Range<'a> {
 }
 
 /// Splits all numbers into the fewest ranges of equal action.
-fn ranges(arch: Arch, actions: &[(Syscall, Action)]) -> Vec<Range<'_>> {
-    const DEFAULT: &Action = &Action::Always(UNMENTIONED);
+fn ranges<'a>(
+    arch: Arch,
+    actions: &'a [(Syscall, Action)],
+    otherwise: &'a Action,
+) -> Vec<Range<'a>> {
     let mut mentioned: Vec<(u32, &Action)> =
         actions.iter().filter_map(|(call, action)| Some((call.number(arch)?, action))).collect();
     mentioned.sort_unstable_by_key(|(number, _)| *number);
@@ -111,12 +122,12 @@ fn ranges(arch: Arch, actions: &[(Syscall, Action)]) -> Vec<Range<'_>> {
     let mut next = 0;
     for (number, action) in mentioned {
         if next < number {
-            edges.push(Range { first: next, action: DEFAULT });
+            edges.push(Range { first: next, action: otherwise });
         }
         edges.push(Range { first: number, action });
         next = number + 1;
     }
-    edges.push(Range { first: next, action: DEFAULT });
+    edges.push(Range { first: next, action: otherwise });
     edges.dedup_by(|later, earlier| later.action == earlier.action);
     edges
 }

@@ -60,7 +60,14 @@ pub fn filter(profile: Profile, around: Around, arch: Arch, exec_key: NonZeroU64
     if around == Around::Host {
         profile::keep_off_the_host(&mut actions);
     }
-    compile::bytes(&compile::compile(arch, &actions))
+    compile::bytes(&compile::compile(arch, &actions, profile::UNMENTIONED))
+}
+
+/// The filter of a zygote, and so of everything that is forked from one, below its own: what neither the
+/// making of a cell nor any profile needs is not there.
+pub fn zygote_filter(arch: Arch) -> Vec<u8> {
+    let actions = profile::never_needed();
+    compile::bytes(&compile::compile(arch, &actions, profile::Verdict::Allow))
 }
 
 /// The name of a system call of the native architecture.

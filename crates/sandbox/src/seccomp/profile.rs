@@ -25,6 +25,8 @@ pub(super) enum Verdict {
     Errno(u16),
     /// The supervisor is notified, records the number and answers EPERM.
     Report,
+    /// ENOSYS where nobody traces, and less than a report: of two filters the one that reports decides.
+    Missing,
 }
 
 /// For everything that is not mentioned.
@@ -316,6 +318,21 @@ const REPORTED: &[Syscall] = &[
     // Files by handle, past every directory on the way, and events of whole mounts.
     open_by_handle_at, name_to_handle_at, fanotify_init, fanotify_mark,
 ];
+
+/// Those of them that make a cell out of a process, or ask for its release.
+#[rustfmt::skip] // paragraphs, not columns
+const BUILD: &[Syscall] = &[
+    ptrace, unshare, open_tree, move_mount, fsopen, fsconfig, fsmount, mount_setattr, sethostname,
+    setdomainname, keyctl,
+];
+
+/// What a process has no use for from its time as a zygote to the end of its run.
+pub(super) fn never_needed() -> Vec<(Syscall, Action)> {
+    let reported = REPORTED.iter().filter(|call| !BUILD.contains(call));
+    let unmentioned = [io_uring_setup];
+    let calls = reported.copied().chain(unmentioned);
+    calls.map(|call| (call, Action::Always(Verdict::Missing))).collect()
+}
 
 /// pid_t: the caller.
 const SELF: &[u32] = &[0];

@@ -28,9 +28,38 @@ const EPROTONOSUPPORT: Verdict = Verdict::Errno(93);
 const EAFNOSUPPORT: Verdict = Verdict::Errno(97);
 
 fn program(profile: Profile, arch: Arch) -> Vec<Instruction> {
-    let program = compile::compile(arch, &profile::actions(profile, KEY));
+    let program = compile::compile(arch, &profile::actions(profile, KEY), UNMENTIONED);
     check(&program).unwrap();
     program
+}
+
+/// A zygote's filter lies below that of each run: what it says must never hide what that reports, and what a
+/// profile allows has to be there.
+#[test]
+fn the_filter_of_a_zygote_is_weaker_than_any_report_and_takes_nothing_from_a_run() {
+    for arch in ARCHES {
+        let missing = profile::never_needed();
+        let below = compile::compile(arch, &missing, Verdict::Allow);
+        check(&below).unwrap();
+        let said = |program: &[Instruction], call: &Syscall| {
+            let number = call.number(arch)?;
+            Some(run(program, &Data { number, arch: arch.audit(), args: [0; 6] }).value)
+        };
+        for profile in PROFILES {
+            let own = program(profile, arch);
+            for call in table::ALL {
+                let (Some(below), Some(own)) = (said(&below, call), said(&own, call)) else {
+                    continue;
+                };
+                // The kernel takes the lower of two answers.
+                assert!(below.min(own) == own || own == compile::ALLOW, "{}", call.name);
+                assert!(own != compile::ALLOW || below == compile::ALLOW, "{}", call.name);
+            }
+        }
+        for call in [call::bpf, call::userfaultfd, call::io_uring_setup, call::mount] {
+            assert!(said(&below, &call).is_none_or(|said| said == compile::TRACE), "{}", call.name);
+        }
+    }
 }
 
 fn every_filter() -> impl Iterator<Item = (Profile, Arch)> {
@@ -535,7 +564,7 @@ fn jumps_beyond_the_reach_of_a_branch_arrive() {
         })
         .collect();
     for arch in ARCHES {
-        let program = compile::compile(arch, &actions);
+        let program = compile::compile(arch, &actions, UNMENTIONED);
         check(&program).unwrap();
         assert!(program.iter().any(|instruction| instruction.code == compile::JUMP));
         let actions = by_number(&actions, arch);
@@ -584,7 +613,7 @@ proptest! {
         args in prop::array::uniform6(any_value()),
     ) {
         let actions = profile::actions(profile, KEY);
-        let program = compile::compile(arch, &actions);
+        let program = compile::compile(arch, &actions, UNMENTIONED);
         let end = run(&program, &Data { number, arch: arch.audit(), args });
         let action = by_number(&actions, arch).get(&number).copied();
         prop_assert_eq!(end.value, judge(action, &args).value());
@@ -658,6 +687,7 @@ fn describe(verdict: Verdict) -> String {
     let errno = match verdict {
         Verdict::Allow => return "allow".into(),
         Verdict::Report => return "report".into(),
+        Verdict::Missing => return "missing".into(),
         EPERM => "EPERM",
         EACCES => "EACCES",
         EINVAL => "EINVAL",

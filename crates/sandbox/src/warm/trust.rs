@@ -29,8 +29,13 @@ pub(super) fn is_trusted(program: &Path, argv0: &Path) -> bool {
         return false;
     };
     let is_venv = [bin, prefix].iter().any(|dir| dir.join(VENV_FILE).symlink_metadata().is_ok());
+    let is_real = fs::canonicalize(bin).is_ok_and(|real| real == bin);
     let libraries = libraries(prefix);
-    !is_venv && !libraries.is_empty() && is_ours_up(program) && libraries.iter().all(|l| is_ours_up(l))
+    is_real
+        && !is_venv
+        && !libraries.is_empty()
+        && is_ours_up(program)
+        && libraries.iter().all(|l| is_ours_up(l))
 }
 
 /// Whether that holds of every file that it could load. Asked once for each zygote.
