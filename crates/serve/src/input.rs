@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, StatusCode};
 use hotcell_api::{Ask, without_types};
-use hotcell_request::Fault;
 use hotcell_request::json::{self, Bounds};
+use hotcell_request::{Fault, Key};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value};
 
@@ -24,6 +24,9 @@ use crate::route::{self, Keyed, Reply, Route};
 pub(crate) const MOST_BODY: usize = Bounds::CALL.bytes;
 /// Longest that it may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Longest key of several calls: each has `/` and its number behind it, of which there are 10,000.
+pub(crate) const KEY_OF_MANY: usize = Key::MAX - "/9999".len();
 
 /// What a query says.
 #[derive(Debug, Default)]
@@ -223,6 +226,7 @@ impl Parts {
                 insert_key(&mut all, place, key)?;
             }
             (Some(key), Keyed::EachCall) => {
+                fits_many(&key)?;
                 let calls = all.get_mut("calls").and_then(Value::as_array_mut);
                 let calls = calls.into_iter().flatten().filter_map(Value::as_object_mut);
                 for (call, n) in calls.zip(0..) {
@@ -254,6 +258,15 @@ fn members(body: &[u8]) -> Result<Map<String, Value>, Trouble> {
 pub(crate) fn bad_json(fault: &Fault) -> Trouble {
     let (what, why, fix) = (fault.what(), fault.why(), fault.fix());
     Trouble::new(StatusCode::BAD_REQUEST, "bad-json", what, why, fix).at(fault.at())
+}
+
+/// Whether it is a key of each call, and not only of the first ones.
+fn fits_many(key: &str) -> Result<(), Trouble> {
+    if key.len() <= KEY_OF_MANY && key.parse::<Key>().is_ok() {
+        return Ok(());
+    }
+    let why = format!("of several calls, it is 1 to {KEY_OF_MANY} visible characters");
+    Err(Trouble::bad_request("the header `Idempotency-Key` cannot be used", why))
 }
 
 /// The key of a call, where its request has it.
@@ -305,11 +318,15 @@ mod tests {
 
     #[test]
     fn a_key_is_that_of_each_call() {
-        let calls = r#"{"calls": [{"request": {"tool": "add"}}, {"request": {"tool": "sub"}}]}"#;
+        let calls_of = r#"{"calls": [{"request": {"tool": "add"}}, {"request": {"tool": "sub"}}]}"#;
         let keyed = |body| Parts { key: Some("k".into()), ..parts(&[], body) }.ask(route("batch"));
-        let Ok(Ask::Batch { calls }) = keyed(calls) else { panic!() };
+        let Ok(Ask::Batch { calls }) = keyed(calls_of) else { panic!() };
         assert_eq!(calls[0].request, serde_json::json!({"tool": "add", "key": "k/0"}));
         assert_eq!(calls[1].request["key"], "k/1");
+        for bad in ["".to_owned(), "a b".into(), "k".repeat(KEY_OF_MANY + 1)] {
+            let parts = Parts { key: Some(bad), ..parts(&[], calls_of) };
+            assert_eq!(parts.ask(route("batch")).unwrap_err().status(), 400);
+        }
         let twice = r#"{"calls": [{"request": {"tool": "add", "key": "own"}}]}"#;
         assert_eq!(keyed(twice).unwrap_err().status(), 400);
     }

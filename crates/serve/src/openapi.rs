@@ -12,6 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::events::Event;
+use crate::input::KEY_OF_MANY;
 use crate::lines::{JOBS_MOST, MEDIA};
 use crate::probe::{Health, Ready};
 use crate::problem::{self, Document};
@@ -268,9 +269,8 @@ fn key_of_a_call(route: &Route) -> Option<Value> {
         Keyed::Call => {
             (visible(Key::MAX), "The same key is the same call, however often it is sent")
         }
-        // What is left of the longest when `/9999` is behind it.
         Keyed::EachCall => (
-            visible(Key::MAX - 5),
+            visible(KEY_OF_MANY),
             "The key of each call, with `/` and its number behind it, counted from 0: the same call \
              of a batch with the same key is carried out once, however often it is sent",
         ),
