@@ -23,10 +23,13 @@ use crate::unwanted::Unwanted;
 /// Most bytes that come along with one question: they are held in memory.
 const ALONG_MOST: u64 = 4 << 30;
 
+/// Hears what became of each call.
+type Counts = dyn Fn(&Called) + Send + Sync;
+
 /// Answers for one user.
 pub struct Desk {
     engine: Arc<Engine>,
-    counts: Option<Box<dyn Fn(&Called) + Send + Sync>>,
+    counts: Option<Box<Counts>>,
 }
 
 impl fmt::Debug for Desk {
