@@ -9,8 +9,10 @@ mod access;
 mod approver;
 mod bearer;
 mod extension;
+mod home;
 mod lang;
 mod policy;
+mod request;
 mod seccomp;
 mod socket;
 mod text;
@@ -20,8 +22,10 @@ pub use access::api_key;
 pub use approver::{approver_key, approver_lines};
 pub use bearer::bearer;
 pub use extension::{evaluator_answer, evaluator_request, strip};
+pub use home::{backup, checkpoint, requirement};
 pub use lang::{language, run_env};
-pub use policy::{glob, rule_file, when};
+pub use policy::{expectation, glob, rule_file, when};
+pub use request::{batch_lines, call, request, schema, tool};
 pub use seccomp::seccomp;
 pub use socket::socket_frame;
 pub use text::{names, units};
@@ -35,7 +39,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 31] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -56,6 +60,15 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "glob", run: glob, seeds: policy::glob_seeds },
     Target { name: "rule_file", run: rule_file, seeds: policy::file_seeds },
     Target { name: "when", run: when, seeds: policy::when_seeds },
+    Target { name: "expectation", run: expectation, seeds: policy::expectation_seeds },
+    Target { name: "request", run: request, seeds: request::request_seeds },
+    Target { name: "call", run: call, seeds: request::call_seeds },
+    Target { name: "tool", run: tool, seeds: request::tool_seeds },
+    Target { name: "schema", run: schema, seeds: request::schema_seeds },
+    Target { name: "batch_lines", run: batch_lines, seeds: request::batch_seeds },
+    Target { name: "checkpoint", run: checkpoint, seeds: home::checkpoint_seeds },
+    Target { name: "backup", run: backup, seeds: home::backup_seeds },
+    Target { name: "requirement", run: requirement, seeds: home::requirement_seeds },
     Target { name: "socket_frame", run: socket_frame, seeds: socket::seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use hotcell_glob::{Glob, GlobSet, HostPattern};
-use hotcell_policy::{FAULTS_MOST, Facts, Snapshot, Verdict, judge};
+use hotcell_policy::{FAULTS_MOST, Facts, Snapshot, TESTS_MOST, Verdict, expectations, judge};
 use hotcell_request::{Arguments, Call, Registry, Request, Tool};
 use hotcell_types::{CallId, Caller, Door, Name};
 use serde_json::json;
@@ -125,6 +125,35 @@ pub(crate) fn file_seeds() -> Vec<Vec<u8>> {
     words.map(|word| word.as_bytes().to_vec()).to_vec()
 }
 
+/// A test file is refused with places in it, or it has tests.
+pub fn expectation(data: &[u8]) -> u64 {
+    match expectations(data) {
+        Ok(all) => {
+            assert!(all.len() <= TESTS_MOST);
+            outcome(&[true, all.is_empty(), all.iter().any(|one| one.rules.is_some())])
+        }
+        Err(faults) => {
+            assert!(!faults.is_empty() && faults.len() <= FAULTS_MOST);
+            faults
+                .iter()
+                .for_each(|fault| assert!(!fault.what.is_empty() && !fault.fix.is_empty()));
+            0x1000
+                | faults.first().map_or(0, |fault| fault.what.len() as u64) << 5
+                | faults.len() as u64
+        }
+    }
+}
+
+pub(crate) fn expectation_seeds() -> Vec<Vec<u8>> {
+    let words = [
+        "tests:\n- call: { operation: fs.write, path: a }\n  expect: allow\n  rules: [a]\n",
+        "tests: [{ name: x, call: { tool: t, args: { a: [1, ~] }, door: cli }, expect: deny, token: true, state: s, mode: debug }]\n",
+        "tests: []\n",
+        "test:\n - &a *a\n",
+    ];
+    words.map(|word| word.as_bytes().to_vec()).to_vec()
+}
+
 /// A condition is refused, or it says something of every call.
 pub fn when(data: &[u8]) -> u64 {
     let text =
@@ -160,4 +189,11 @@ pub(crate) fn when_seeds() -> Vec<Vec<u8>> {
         "args.open.x.exists_one(a, a == null)",
     ];
     words.map(|word| word.as_bytes().to_vec()).to_vec()
+}
+
+#[test]
+fn the_tests_among_the_seeds_are_read() {
+    let read: Vec<bool> =
+        expectation_seeds().iter().map(|seed| expectations(seed).is_ok()).collect();
+    assert_eq!(read, [true, true, true, false]);
 }

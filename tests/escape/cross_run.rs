@@ -1,7 +1,8 @@
 //! XR-*: what one run can leave for, or see of, another. What is left on the host is in `tests/host`.
 //!
-//! Not here, because there is nothing yet that they apply to: XR-05 (workspaces that are used again),
-//! XR-07 (the artifact ledger).
+//! Not here, because no sandbox is what they are about: XR-05 (workspaces that are used again:
+//! `xr_05_what_starts_itself_is_refused_however_it_is_named` in crates/engine/tests/hostile.rs), XR-07 (the artifact
+//! ledger: `xr_07_versions_count_up_for_each_name_and_tenant` in crates/ledger/tests/ledger/rows.rs).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

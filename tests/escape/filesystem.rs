@@ -1,7 +1,8 @@
 //! FS-*: what of the host a run can read, change or reach through files.
 //!
-//! Not here, because there is nothing yet that they apply to: FS-14 (paths that a policy protects),
-//! FS-22 and FS-23 (archives).
+//! Not here, because no sandbox is what they are about: FS-14 (`fs_14_one_refused_change_refuses_all_and_is_recorded`
+//! in crates/engine/src/tests.rs), FS-22 and FS-23 (`fs_22_fs_23_a_hostile_archive_is_refused_as_a_whole` in
+//! crates/cli/tests/live/record.rs).
 
 use std::fs;
 use std::io::Read;

@@ -1,7 +1,12 @@
 //! RES-*: what a run can use up, and whether it ends when it must.
 //!
-//! Not here, because there is nothing yet that they apply to: RES-16 (decompression), RES-17 (structured
-//! results), RES-18 (patterns), RES-21 (the audit log beside a busy disk).
+//! Not here, because more than a sandbox is what they are about: RES-16 (`res_16_a_wheel_that_is_a_bomb_ends_by_a_limit`
+//! in tests/programs/environments.rs; nothing else is decompressed), RES-17
+//! (`tool_02_res_17_bombs_are_refused_at_once` in crates/request/tests/request/json.rs, and
+//! `res_17_output_that_means_no_good_is_read_at_once` in crates/tools/tests/tools/git.rs), RES-18
+//! (`res_18_a_search_ends_in_time_whatever_the_pattern` in crates/workspace/tests/workspace/searching.rs; patterns
+//! of policies in crates/policy/src/when/tests.rs), RES-21
+//! (`res_21_a_run_that_writes_and_syncs_does_not_hold_up_the_record` in crates/cli/tests/live/record.rs).
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -311,6 +311,22 @@ fn place(name: &str) -> Option<Place> {
 }
 
 fn unpack(staging: &Staging, source: impl Read) -> io::Result<()> {
+    walk(source, |name, place| {
+        let path = staging.path(name);
+        if let Some(above) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        }
+        let mode = if place == Place::Content { 0o400 } else { 0o600 };
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)
+    })?;
+    sync(&staging.path)
+}
+
+/// Every file of a backup, into what is opened for it. The mark goes nowhere.
+fn walk<W: Write>(
+    source: impl Read,
+    mut open: impl FnMut(&str, Place) -> io::Result<W>,
+) -> io::Result<()> {
     let bad = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let mut reader = Reader::new(source);
     let mut has_database = false;
@@ -331,19 +347,21 @@ fn unpack(staging: &Staging, source: impl Read) -> io::Result<()> {
             }
             continue;
         }
-        let path = staging.path(name);
-        if let Some(above) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        }
-        let mode = if place == Place::Content { 0o400 } else { 0o600 };
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
-        reader.content(&entry, &mut file)?;
+        reader.content(&entry, &mut open(name, place)?)?;
         has_database |= place == Place::Database;
     }
-    if !has_database {
-        return Err(bad("there is no record in it".into()));
-    }
-    sync(&staging.path)
+    if has_database { Ok(()) } else { Err(bad("there is no record in it".into())) }
+}
+
+/// For the fuzz targets: what a restore would take of a backup, by name, without a disk.
+#[doc(hidden)]
+pub fn names_in_backup(backup: &[u8]) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    walk(backup, |name, _| {
+        names.push(name.to_owned());
+        Ok(io::sink())
+    })?;
+    Ok(names)
 }
 
 /// Everything on the file system of the directory.

@@ -64,6 +64,8 @@ mod workflow;
 
 pub use at_once::AtOnce;
 pub use attached::{Attached, Attachment, Input};
+#[doc(hidden)]
+pub use backup::names_in_backup;
 pub use backup::{BackedUp, Restored, restore};
 pub use batch::{BATCH_MOST, Step};
 pub use early::Early;

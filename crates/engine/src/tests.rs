@@ -166,7 +166,7 @@ fn what_a_run_changed_is_applied_as_a_whole() {
 }
 
 #[test]
-fn one_refused_change_refuses_all_and_is_recorded() {
+fn fs_14_one_refused_change_refuses_all_and_is_recorded() {
     let world = World::with(Policy::with_workspace_writes());
     let reply = world.shell("mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit; echo x > x");
     assert_eq!(reply.status, Status::Blocked, "{reply:?}");

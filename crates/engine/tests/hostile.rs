@@ -144,7 +144,7 @@ fn the_name_of_a_variable_is_not_a_part_of_its_value() {
 }
 
 #[test]
-fn what_starts_itself_is_refused_however_it_is_named() {
+fn xr_05_what_starts_itself_is_refused_however_it_is_named() {
     let world = World::new();
     for path in [
         ".git/hooks/pre-commit",

@@ -14,7 +14,7 @@ fn refused(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn lines_that_are_no_messages_are_answered_with_what_is_wrong() {
+fn tool_14_lines_that_are_no_messages_are_answered_with_what_is_wrong() {
     let mut client = World::new().client(&[]);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (line, code) in [
@@ -45,7 +45,7 @@ fn lines_that_are_no_messages_are_answered_with_what_is_wrong() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_passed_over() {
+fn tool_14_what_nobody_waits_for_is_passed_over() {
     let mut client = World::new().client(&[]);
     for message in [
         json!({ "jsonrpc": "2.0", "method": "no/such" }),
@@ -78,7 +78,7 @@ fn before_the_handshake_nothing_ends_it_either() {
 }
 
 #[test]
-fn a_line_without_an_end_is_refused_before_it_fills_the_memory() {
+fn tool_14_a_line_without_an_end_is_refused_before_it_fills_the_memory() {
     let mut client = World::new().client(&[]);
     let chunk = vec![b'x'; 1 << 20];
     for _ in 0..100 {
@@ -94,7 +94,7 @@ fn a_line_without_an_end_is_refused_before_it_fills_the_memory() {
 }
 
 #[test]
-fn a_flood_is_answered_one_by_one_or_refused() {
+fn tool_14_a_flood_is_answered_one_by_one_or_refused() {
     let mut client = World::new().client(&[]);
     let mut flood = Vec::new();
     for id in 0..5_000 {

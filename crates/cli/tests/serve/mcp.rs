@@ -106,7 +106,7 @@ fn a_request_without_a_session_is_answered_in_the_newest_protocol() {
 
 /// API-01, API-02: no key, a wrong one, and a session that another key began.
 #[test]
-fn nobody_comes_in_without_a_key_or_into_the_session_of_another() {
+fn tool_16_nobody_comes_in_without_a_key_or_into_the_session_of_another() {
     let server = Server::start();
     let body = hello().to_string();
     server.ask("POST", "/mcp", None, ACCEPT, Some(&body)).is_problem(401, "no-key");
@@ -203,7 +203,7 @@ fn what_another_tenant_has_made_is_not_there_api_02() {
 
 /// API-03, API-04, API-07, API-17 at this path.
 #[test]
-fn what_is_refused_elsewhere_is_refused_here() {
+fn tool_17_what_is_refused_elsewhere_is_refused_here() {
     let server = Server::start();
     let key = server.key("tools");
     let body = hello().to_string();

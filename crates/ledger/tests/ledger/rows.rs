@@ -18,7 +18,7 @@ fn other_tenant() -> By {
 }
 
 #[test]
-fn versions_count_up_for_each_name_and_tenant() {
+fn xr_07_versions_count_up_for_each_name_and_tenant() {
     let mut home = Home::new();
     for (name, version) in [("a", 1), ("b", 1), ("a", 2), ("A", 1), ("a", 3)] {
         assert_eq!(home.add(name, b"same").version, version, "{name}");
@@ -194,9 +194,9 @@ fn tables_are_made_once_and_those_of_a_newer_version_are_left_alone() {
     assert!(matches!(migrate(&tx), Err(Error::Newer { found: 99, .. })));
 }
 
-/// CR-06: the row and what the chain says of it come and go together.
+/// The row and what the chain says of it come and go together.
 #[test]
-fn a_transaction_that_does_not_commit_leaves_no_row() {
+fn cr_06_a_transaction_that_does_not_commit_leaves_no_row() {
     let mut home = Home::new();
     let stored = home.put(b"x");
     let tx = home.conn.transaction().unwrap();

@@ -372,7 +372,7 @@ fn a_stored_call_reads_back_and_is_checked_again() {
 
 /// After an approval the tool was exchanged for one that says something else.
 #[test]
-fn a_stored_call_is_not_for_a_tool_that_has_changed() {
+fn tool_11_a_stored_call_is_not_for_a_tool_that_has_changed() {
     let registry = registry();
     let bytes =
         Call::new(request("any", json!({})), caller(), id(1), &registry).unwrap().to_bytes();

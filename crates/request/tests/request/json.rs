@@ -101,16 +101,20 @@ fn invalid_utf_8_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn tool_02_bombs_are_refused_at_once() {
+fn tool_02_res_17_bombs_are_refused_at_once() {
     let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n)).into_bytes();
     let objects = r#"{"a":"#.repeat(100_000).into_bytes();
     let many = format!("[{}0]", "0,".repeat(1_000_000)).into_bytes();
     let large = vec![b' '; 100 << 20];
+    let text = format!("\"{}\"", "x".repeat(100 << 20)).into_bytes();
     for (what, bytes, word) in [
         ("1e5 arrays", nested(100_000), "nested"),
         ("1e5 objects", objects, "nested"),
         ("one too deep", nested(DEPTH_MOST + 1), "nested"),
         ("100 MB", large, "bytes"),
+        ("a text of 100 MB", text, "bytes"),
+        ("1e400", b"{\"a\": 1e400}".to_vec(), "JSON"),
+        ("a key twice", b"{\"a\": 1, \"a\": [[[]]]}".to_vec(), "twice"),
     ] {
         let start = Instant::now();
         let fault = json::parse(&bytes, &Bounds::CALL).expect_err(what);
@@ -119,6 +123,9 @@ fn tool_02_bombs_are_refused_at_once() {
     }
     assert!(json::parse(&nested(DEPTH_MOST), &Bounds::CALL).is_ok());
     let fault = json::parse(&many, &Bounds::CALL).unwrap_err();
+    assert!(fault.what().contains("more than 1000000 values"), "{fault}");
+    let keys: Vec<String> = (0..1_000_000).map(|key| format!("\"{key}\":0")).collect();
+    let fault = parse(&format!("{{{}}}", keys.join(","))).unwrap_err();
     assert!(fault.what().contains("more than 1000000 values"), "{fault}");
 }
 

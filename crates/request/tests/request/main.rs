@@ -1,7 +1,8 @@
 //! From bytes to a call, by what can be seen from outside.
 //!
-//! Not here, because there is nothing yet that they apply to: TOOL-14, TOOL-16 and TOOL-17 (MCP), and of
-//! TOOL-05 to TOOL-09 what is about OpenAPI documents and about requests that go out.
+//! TOOL-14 is in crates/cli/tests/mcp/bad_input.rs, TOOL-16 and TOOL-17 are in crates/cli/tests/serve/mcp.rs. Not
+//! here, because there is nothing yet that they apply to: of TOOL-05 to TOOL-09 what is about OpenAPI documents and
+//! about requests that go out, and of TOOL-11 what is about the tools of other servers.
 
 #![expect(
     clippy::unwrap_used,

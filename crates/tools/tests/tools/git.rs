@@ -283,3 +283,30 @@ fn only_whole_records_are_told() {
         assert_eq!(status["files"], json!([]), "{junk:?}");
     }
 }
+
+/// A repository can make git print anything, up to the limit on output.
+#[test]
+fn res_17_output_that_means_no_good_is_read_at_once() {
+    const MOST: usize = 1 << 20;
+    let filled = |with: &str| with.repeat(MOST / with.len());
+    let bombs = [
+        filled("\0"),
+        filled("1 \0"),
+        filled("? a\0"),
+        filled("1 MM "),
+        filled("# branch.head x\0"),
+        filled("u\u{1b}[2J\n\0"),
+        filled(r#"[{"a":"#),
+    ];
+    for bomb in bombs {
+        for name in ["git.status", "git.log", "git.diff", "git.commit"] {
+            let begun = std::time::Instant::now();
+            let answer = sandboxed_tool(name).answer(&crate::ran(&bomb)).unwrap();
+            // Ten times what it takes without optimisation; what goes over it again and again takes hours.
+            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{name}");
+            let told = answer.to_string().len();
+            // Of what is told about a file, its path is the shortest part.
+            assert!(told <= 64 * MOST, "{name}: {told}");
+        }
+    }
+}

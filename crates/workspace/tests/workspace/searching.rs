@@ -149,7 +149,7 @@ fn matches_and_their_bytes_are_bounded() {
 }
 
 #[test]
-fn a_search_ends_in_time_whatever_the_pattern() {
+fn res_18_a_search_ends_in_time_whatever_the_pattern() {
     let dir = tree(&[]);
     for number in 0..50 {
         put(dir.path(), &format!("{number}"), "01".repeat(100_000));
