@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotcell_engine::{Answer, Ask, Early, Engine, OpenError, Options};
+use hotcell_engine::{Answer, Ask, Bounds, Early, Engine, OpenError, Options};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
 use hotcell_types::{CallId, Caller, Door, Name, Utc};
@@ -34,7 +34,14 @@ pub(crate) fn engine(options: Options) -> Result<Engine, Problem> {
 pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
     let Settings { minimum, home } = config.settings();
     let (quota, ceiling, copies) = (config.quota(), config.ceiling(), config.copies());
-    Options { quota, minimum, workspace, ceiling, copies, ..Options::at(home) }
+    let zygotes = config.zygotes();
+    Options { quota, minimum, zygotes, workspace, ceiling, copies, ..Options::at(home) }
+}
+
+/// What whoever serves the home has to keep to for this process.
+pub(crate) fn bounds(options: &Options) -> Bounds {
+    let Options { ceiling, minimum, zygotes, .. } = options;
+    Bounds { ceiling: *ceiling, minimum: Some(*minimum), no_zygote: !zygotes }
 }
 
 pub(crate) fn unusable(error: OpenError) -> Problem {

@@ -11,7 +11,7 @@ fn the_defaults_are_shown_with_their_source() {
     assert_eq!(
         show(&World::new()),
         "$ hotcell config show\nmin_level: user (default)\ntemplate: code-executor (default)\n\
-         quota: 10GiB (default)\nhome: DIR/home (HOTCELL_HOME)\n[0]\n\n"
+         zygote: true (default)\nquota: 10GiB (default)\nhome: DIR/home (HOTCELL_HOME)\n[0]\n\n"
     );
 }
 
