@@ -36,6 +36,10 @@ pub struct Code {
     /// An environment whose packages it can use, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
+    /// Whether it is always executed, and never forked from an interpreter that had started and that other
+    /// runs are forked from.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_zygote: bool,
     /// What it reads on standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
@@ -75,8 +79,8 @@ impl Code {
             files.push(file.attachment(place)?);
         }
         let words = |words: Vec<String>| words.into_iter().map(Word::Text).collect();
-        let Code { template, limits, environment, .. } = self;
-        let mut run = Run { template, limits, environment, ..Run::default() };
+        let Code { template, limits, environment, no_zygote, .. } = self;
+        let mut run = Run { template, limits, environment, no_zygote, ..Run::default() };
         match (self.code, self.command.is_empty()) {
             (Some(code), true) => {
                 let language = language(self.language.as_deref(), &code)?;

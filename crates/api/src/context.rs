@@ -44,6 +44,9 @@ pub struct Context {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub minimum: Option<Level>,
+    /// Whether all of its runs are executed, and none is forked from an interpreter that had started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_zygote: bool,
 }
 
 impl Context {
@@ -64,6 +67,7 @@ impl Context {
             variables: Host::VARIABLES.into_iter().filter_map(variable).collect(),
             ceiling: LimitWords::of(&bounds.ceiling),
             minimum: bounds.minimum,
+            no_zygote: bounds.no_zygote,
         }
     }
 
@@ -83,7 +87,7 @@ impl Context {
             let problem = Problem::new(ProblemKind::Invalid, error.what, error.why, error.fix);
             Problem { at: "/context/ceiling".into(), ..problem }
         })?;
-        let bounds = Bounds { ceiling, minimum: self.minimum };
+        let bounds = Bounds { ceiling, minimum: self.minimum, no_zygote: self.no_zygote };
         let workspace = self.workspace.map(|word| PathBuf::from(OsString::from(word)));
         let surroundings = engine.surroundings(workspace.as_deref(), bounds);
         let mut surroundings = surroundings.map_err(|error| no_workspace(&error))?;

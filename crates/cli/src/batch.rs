@@ -60,6 +60,11 @@ pub(crate) struct Args {
 
     #[arg(long, help = order_help())]
     in_order: bool,
+
+    /// Execute every job: fork none from an interpreter that had started, with which runs share some things
+    /// (docs/warm.md)
+    #[arg(long)]
+    no_zygote: bool,
 }
 
 fn jobs_help() -> String {
@@ -86,7 +91,8 @@ pub(crate) fn main(args: Args) -> u8 {
 }
 
 fn run(args: Args) -> Result<u8, Problem> {
-    let options = home::options(&Config::load()?, None);
+    let mut options = home::options(&Config::load()?, None);
+    options.zygotes &= !args.no_zygote;
     let signals = Signals::catch().map_err(failed("catching signals"))?;
     let source = Source::open(&args.file)?;
     let mut output = Output::open(args.output.as_deref())?;

@@ -48,6 +48,8 @@ const TEMPLATE: &str = "HOTCELL_TEMPLATE";
 const RULES: &str = "Settings:
   min_level    the lowest level that is accepted: full, user, no-cgroup, no-proc, landlock-only
   template     what `hotcell run` starts from when --template is not given
+  zygote       whether programs may be forked from an interpreter that had started, with which runs share
+               some things (docs/warm.md) [true]
   quota        the most that the home may have on the disk, such as 2GiB: `hotcell gc` keeps to it
   [ceiling]    the most that any call may ask for, as texts: memory, cpu, pids, timeout, cpu_time,
                disk, files, open_files, output
@@ -70,7 +72,8 @@ Places:
 
 min_level is what the operator's file says, otherwise what the user's says, otherwise `user`. The
 other places can only raise it; a lower value there is an error. No option sets it. For template the
-last place in this list wins, except that a project cannot name one that allows more. quota is what
+last place in this list wins, except that a project cannot name one that allows more. zygote is false
+where any file says so. quota is what
 the user's file says, otherwise what the operator's says, otherwise 10GiB.
 
 Of each ceiling the lowest that any file says holds. A call that asks for more is refused; limits that
@@ -117,6 +120,7 @@ pub(crate) struct Config {
     home: Setting<PathBuf>,
     min_level: Setting<Level>,
     template: Setting<Template>,
+    zygote: Setting<bool>,
     quota: Setting<Bytes>,
     /// By file; the lowest of each limit holds.
     ceilings: Vec<Setting<SomeLimits>>,
@@ -181,6 +185,11 @@ impl Config {
         &self.template.value
     }
 
+    /// Whether runs may be forked from an interpreter that had started.
+    pub(crate) fn zygotes(&self) -> bool {
+        self.zygote.value
+    }
+
     /// The most that the home may have on the disk.
     pub(crate) fn quota(&self) -> Bytes {
         self.quota.value
@@ -228,6 +237,7 @@ impl Config {
         let mut all = vec![
             self.min_level.named("min_level", |level| level.name().into()),
             self.template.named("template", |template| template.name.into()),
+            self.zygote.named("zygote", bool::to_string),
             self.quota.named("quota", Bytes::to_string),
             self.home.named("home", |home| home.display().to_string()),
         ];
@@ -309,6 +319,7 @@ impl Config {
 struct Content {
     min_level: Option<String>,
     template: Option<String>,
+    zygote: Option<bool>,
     quota: Option<String>,
     #[serde(default)]
     ceiling: LimitWords,
@@ -412,6 +423,7 @@ impl Places {
             home,
             min_level: min_level(levels)?,
             template: template(templates)?,
+            zygote: zygote([operator.zygote, user.zygote, project.zygote])?,
             quota: quota(operator.quota, user.quota, project.quota)?,
             ceilings: ceilings.into_iter().flatten().collect(),
             copies: copies(&copies_said)?,
@@ -463,6 +475,7 @@ fn defaults() -> Vec<Named> {
     let mut all = vec![
         Named::new("min_level", Level::DEFAULT_MINIMUM, DEFAULT),
         Named::new("template", Template::DEFAULT.name, DEFAULT),
+        Named::new("zygote", true, DEFAULT),
         Named::new("quota", DEFAULT_QUOTA, DEFAULT),
         Named::new(FILES, copies.entries, DEFAULT),
         Named::new(
@@ -484,6 +497,7 @@ fn by_default<T>(value: T) -> Setting<T> {
 struct Source {
     min_level: Said,
     template: Said,
+    zygote: Option<Setting<bool>>,
     quota: Said,
     traces: Said,
     ceiling: Option<Setting<SomeLimits>>,
@@ -503,6 +517,8 @@ impl Source {
         for (name, said) in words {
             all.extend(said.iter().map(|(value, origin)| Named::new(name, value, origin)));
         }
+        let shown = |zygote: &bool| zygote.to_string();
+        all.extend(self.zygote.iter().map(|zygote| zygote.named("zygote", shown)));
         if let Some(Setting { value, source }) = &self.ceiling {
             let each = value.said();
             all.extend(
@@ -529,7 +545,7 @@ impl Source {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             Problem::invalid(format!("`{shown}` is wrong in line {line}")).why(e.message()).fix(
-                "the settings are min_level, template, quota and the tables ceiling, traces, workspace, \
+                "the settings are min_level, template, zygote, quota and the tables ceiling, traces, workspace, \
                  schedule, breaker and record",
             )
         })?;
@@ -546,6 +562,7 @@ impl Source {
         Ok(Source {
             min_level: at(content.min_level),
             template: at(content.template),
+            zygote: content.zygote.map(|value| Setting { value, source: shown.to_string() }),
             quota: at(content.quota),
             traces: at(content.traces.map(|traces| traces.endpoint)),
             ceiling: Some(Setting { value: ceiling, source: shown.to_string() }),
@@ -654,6 +671,26 @@ fn template(
         None => decided,
     };
     environment.map_or(Ok(decided), parse)
+}
+
+/// Operator, user, project: off where any of them says so. A project cannot switch on what is on anyway, or
+/// what somebody else has switched off.
+fn zygote([operator, user, project]: [Option<Setting<bool>>; 3]) -> Result<Setting<bool>, Problem> {
+    let own = [&operator, &user].into_iter().flatten();
+    let off = own.clone().find(|said| !said.value);
+    let decided = off.or(own.last()).cloned().unwrap_or_else(|| by_default(true));
+    match project {
+        Some(wish) if wish.value && !decided.value => {
+            Err(Problem::invalid(format!("{} cannot switch zygotes on", wish.source))
+                .why(format!(
+                    "they are off ({}); a project can only switch them off",
+                    decided.source
+                ))
+                .fix("remove it"))
+        }
+        Some(wish) if !wish.value => Ok(wish),
+        _ => Ok(decided),
+    }
 }
 
 /// The user's before the operator's. A project has no say: what is beyond the quota is removed.
@@ -860,6 +897,39 @@ mod tests {
         );
         fixture.file("project", "[workspace]\nfiles = 5\n");
         assert!(fixture.error().contains("cannot say anything of [workspace]"));
+    }
+
+    #[test]
+    fn zygotes_are_off_where_any_file_says_so_and_no_project_switches_them_on() {
+        // operator, user, project: what holds, or nothing where it is an error
+        for (operator, user, project, expected) in [
+            ("", "", "", Some(true)),
+            ("", "", "true", Some(true)),
+            ("", "", "false", Some(false)),
+            ("false", "", "", Some(false)),
+            ("false", "true", "", Some(false)),
+            ("true", "false", "", Some(false)),
+            ("false", "", "true", None),
+            ("", "false", "true", None),
+            ("true", "true", "false", Some(false)),
+            ("", "\"no\"", "", None),
+        ] {
+            let fixture = Fixture::new();
+            for (who, said) in [("operator", operator), ("user", user), ("project", project)] {
+                if !said.is_empty() {
+                    fixture.file(who, &format!("zygote = {said}\n"));
+                }
+            }
+            let got = fixture.read().ok().map(|config| config.zygotes());
+            assert_eq!(got, expected, "{operator} {user} {project}");
+        }
+        let fixture = Fixture::new();
+        fixture.file("user", "zygote = false");
+        let shown = fixture.read().unwrap().show();
+        assert!(
+            shown.contains("\nzygote: false (") && shown.contains("home/config.toml"),
+            "{shown}"
+        );
     }
 
     #[test]

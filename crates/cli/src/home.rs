@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hotcell_engine::{Anchor, Answer, Ask, Early, Engine, OpenError, Options};
+use hotcell_engine::{Anchor, Answer, Ask, Bounds, Early, Engine, OpenError, Options};
 use hotcell_local::{Remote, Unreached};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
@@ -41,6 +41,7 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
     Options {
         quota,
         minimum,
+        zygotes: config.zygotes(),
         workspace,
         ceiling,
         copies,
@@ -49,6 +50,12 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
         anchor,
         ..Options::at(home)
     }
+}
+
+/// What whoever serves the home has to keep to for this process.
+pub(crate) fn bounds(options: &Options) -> Bounds {
+    let Options { ceiling, minimum, zygotes, .. } = options;
+    Bounds { ceiling: *ceiling, minimum: Some(*minimum), no_zygote: !zygotes }
 }
 
 pub(crate) fn unusable(error: OpenError) -> Problem {

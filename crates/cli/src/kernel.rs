@@ -8,7 +8,7 @@ use hotcell_api::{Called, Context, Replayed};
 use hotcell_approver::ItemId;
 use hotcell_engine::run::Run;
 use hotcell_engine::{
-    Answer, Ask, Attached, Bounds, Early, Engine, Ignore, Options, QueueAnswer, QueueAsk, new_id,
+    Answer, Ask, Attached, Early, Engine, Ignore, Options, QueueAnswer, QueueAsk, new_id,
 };
 use hotcell_local::{Remote, Unreached};
 use hotcell_request::{Arguments, Request, json};
@@ -197,7 +197,7 @@ impl Kernel {
 
 /// What whoever serves the home has to know of this process.
 pub(crate) fn context(options: &Options) -> Context {
-    let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
+    let bounds = home::bounds(options);
     Context::here(Door::Cli, options.workspace.as_deref(), bounds)
 }
 

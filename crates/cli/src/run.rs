@@ -100,6 +100,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     asking: wait::AskArgs,
 
+    /// Execute the program in any case: do not fork it from an interpreter that had started, which a process
+    /// that stays keeps, and with which runs share some things (docs/warm.md)
+    #[arg(long)]
+    no_zygote: bool,
+
     /// Print one JSON document when the run has ended, instead of its output (docs/result.md)
     #[arg(long)]
     json: bool,
@@ -259,6 +264,7 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
         stdin: stdin.as_ref().map(Input::described),
         template: Some(template.name.into()),
         limits: given,
+        no_zygote: args.no_zygote,
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

@@ -67,6 +67,9 @@ pub struct Options {
     pub quota: Bytes,
     /// The lowest level of isolation that is accepted, whatever door a call comes through.
     pub minimum: Level,
+    /// Whether runs may be forked from an interpreter that had started, with which they share some things
+    /// (docs/warm.md). Otherwise each is executed.
+    pub zygotes: bool,
     /// The most that a call may use, whatever door it comes through. Who asks for more is refused; limits
     /// that nobody asked for, those of tools and templates, are lowered to it.
     pub ceiling: SomeLimits,
@@ -96,6 +99,7 @@ impl Options {
             home: home.into(),
             quota: Bytes::mib(10 * 1024),
             minimum: Level::User,
+            zygotes: true,
             ceiling: SomeLimits::default(),
             urgent: Vec::new(),
             workspace: None,
@@ -238,6 +242,7 @@ pub struct Engine {
     /// Those of whoever embeds this.
     added: RwLock<HashMap<(ToolName, Version), Added>>,
     pub(crate) rulebook: Rulebook,
+    pub(crate) zygotes: bool,
     pub(crate) ceiling: SomeLimits,
     urgent: Vec<(Caller, Priority)>,
     /// How the record is kept.
@@ -312,6 +317,7 @@ impl Engine {
             built_in,
             added: RwLock::default(),
             rulebook: Rulebook::new(&options.home, options.policy),
+            zygotes: options.zygotes,
             ceiling: options.ceiling,
             urgent: options.urgent,
             of_record,

@@ -139,9 +139,11 @@ impl Engine {
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { id, job, copied, attached, reins, hidden } = run;
+        let Run { id, mut job, copied, attached, reins, hidden } = run;
         let limits = job.limits;
-        let demanded = attached.from.as_ref().and_then(|from| from.bounds.minimum);
+        let bounds = attached.from.as_ref().map(|from| from.bounds);
+        job.command.forks &= self.zygotes && !bounds.is_some_and(|bounds| bounds.no_zygote);
+        let demanded = bounds.and_then(|bounds| bounds.minimum);
         let minimum = demanded.unwrap_or(self.settings().minimum);
         let running = self.sandbox()?.start_at(minimum, job)?;
         reins.take(&running.handle());

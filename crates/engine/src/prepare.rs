@@ -234,7 +234,8 @@ fn job(
     let of_host = plan.may_name_host && call.caller().door == Door::Cli;
     let host = host_of(attached);
     let mut env: BTreeMap<OsString, OsString> = lang::runtime_env(&limits);
-    let command = match environment {
+    let no_zygote = plan.no_zygote;
+    let mut command = match environment {
         None => {
             let command = resolve(plan.program, &host, of_host, &mut inputs)?;
             env.insert("PATH".into(), lang::search_path(&command));
@@ -249,6 +250,7 @@ fn job(
             command
         }
     };
+    command.forks &= !no_zygote;
     for wanted in plan.attached {
         let found = attached.files.iter().find(|given| *given.name() == wanted.name);
         let found = found.filter(|given| *given.content() == wanted.content);

@@ -25,6 +25,8 @@ pub struct Surroundings {
 pub struct Bounds {
     pub ceiling: SomeLimits,
     pub minimum: Option<Level>,
+    /// Nothing of theirs is forked from an interpreter that others' runs are forked from.
+    pub no_zygote: bool,
 }
 
 impl Engine {

@@ -177,7 +177,7 @@ fn a_call_is_made_where_its_caller_is_and_within_the_bounds_of_both() {
     let ceiling = SomeLimits { timeout: Some("1s".parse().unwrap()), ..SomeLimits::default() };
     let mut slow = request("code_execute", json!({"language": "shell", "code": "sleep 60"}));
     slow.timeout = None;
-    let from_there = from(Bounds { ceiling, minimum: None });
+    let from_there = from(Bounds { ceiling, ..Bounds::default() });
     let attached = Attached { from: from_there, ..Attached::default() };
     assert_eq!(ask(&world.engine, slow, attached).status, Status::Timeout);
     let given = call("code_execute", code(), None).run.unwrap().level;

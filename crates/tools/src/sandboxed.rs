@@ -52,6 +52,8 @@ pub struct Plan {
     pub attached: Vec<Attached>,
     /// The environment whose packages it can use, by name.
     pub environment: Option<String>,
+    /// Whether it is always executed, and never forked from an interpreter that had started.
+    pub no_zygote: bool,
     /// Limits and seccomp profile in place of those of the tool.
     pub template: Option<Template>,
     /// Limits that the call asks for itself.
@@ -136,6 +138,7 @@ impl Plan {
             files: BTreeMap::new(),
             attached: Vec::new(),
             environment: None,
+            no_zygote: false,
             template: None,
             asked: SomeLimits::default(),
             working_copy: false,

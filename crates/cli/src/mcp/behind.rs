@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hotcell_api::{Ask, Context, Problem, ProblemKind, WORKSPACE};
-use hotcell_engine::{Bounds, Engine, OpenError, Options};
+use hotcell_engine::{Engine, OpenError, Options};
 use hotcell_local::{Remote, Unreached, With};
 use hotcell_mcp::{
     Behind, Ear, Found, Room, Rooms, Talk, Waiting, ask_engine, end_in_engine, reader,
@@ -57,7 +57,7 @@ impl Home {
     pub(super) fn open(options: Options, subject: Option<Name>) -> Result<Home, NotOpened> {
         let own = Caller { door: Door::Mcp, ..home::caller() };
         let caller = Caller { subject: subject.clone().unwrap_or(own.subject), ..own };
-        let bounds = Bounds { ceiling: options.ceiling, minimum: Some(options.minimum) };
+        let bounds = home::bounds(&options);
         let context = Context::here(Door::Mcp, options.workspace.as_deref(), bounds);
         let home = Home {
             context: Context { subject, ..context },

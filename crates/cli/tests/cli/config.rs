@@ -13,7 +13,7 @@ fn the_defaults_are_shown_with_their_source() {
     assert_eq!(
         text.join("\n"),
         "$ hotcell config show\nmin_level: user (default)\ntemplate: code-executor (default)\n\
-         quota: 10GiB (default)\nhome: DIR/home (HOTCELL_HOME)\n\
+         zygote: true (default)\nquota: 10GiB (default)\nhome: DIR/home (HOTCELL_HOME)\n\
          breaker.failures: 5 (default)\nbreaker.rest: 30s (default)\n\
          record.anchor: home (default)\nrecord.keep: 90d (default)\n\
          record.most: 1GiB (default)\n[0]\n"

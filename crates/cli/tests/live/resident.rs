@@ -1,5 +1,6 @@
 //! A hotcell that stays, and those who ask it.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,6 +44,44 @@ fn it_is_started_used_and_stopped() {
     assert!(!is_served(&world) && !socket.exists());
     world.run(&["resident", "stop"]).is(0, "", "hotcell: there is none\n");
     world.code(&[], "sh", "echo alone").is(0, "alone\n", "");
+}
+
+/// The flag, the configuration of whoever asks, and a field of a job: each executes what would be forked.
+#[test]
+fn whoever_wants_no_zygote_has_none() {
+    let Some(world) = world() else { return };
+    let resident = serve(&world, "5m");
+    let start = |words: &[&str]| -> String {
+        let words = [&["run", "--json", "--lang", "python", "-c", "print(1)"], words].concat();
+        let ran = world.run(&words).json();
+        assert_eq!(ran["status"], "success", "{ran}");
+        ran["start"].as_str().unwrap().to_owned()
+    };
+    let is_forked = |start: &str| ["forked", "waiting"].contains(&start);
+    until(LONG, || is_forked(&start(&[])).then_some(())).expect("it is forked at last");
+    for _ in 0..3 {
+        assert!(!is_forked(&start(&["--no-zygote"])));
+        // The control: it is still there.
+        assert!(is_forked(&start(&[])));
+    }
+    let jobs = world.home().join("jobs.jsonl");
+    let job = r#"{"run": {"language": "python", "code": "print(1)", "no_zygote": NO}}"#;
+    let batch = |no: &str, words: &[&str]| {
+        fs::write(&jobs, job.replace("NO", no)).unwrap();
+        let words = [&["batch", jobs.to_str().unwrap()], words].concat();
+        let ran = world.run(&words);
+        let result: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        is_forked(result["result"]["run"]["start"].as_str().unwrap())
+    };
+    assert!(batch("false", &[]) && !batch("true", &[]) && !batch("false", &["--no-zygote"]));
+    let config = world.home().join("config.toml");
+    let before = fs::read_to_string(&config).unwrap_or_default();
+    fs::write(&config, format!("zygote = false\n{before}")).unwrap();
+    assert!(!is_forked(&start(&[])), "as whoever asks has configured it");
+    fs::write(&config, before).unwrap();
+    assert!(is_forked(&start(&[])));
+    resident.signal(Signal::TERM);
+    assert_eq!(resident.finish(LONG).code, 0);
 }
 
 #[test]

@@ -68,6 +68,9 @@ pub struct Run {
     /// An environment whose packages it can use, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
+    /// Whether it is always executed, and never forked from an interpreter that had started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_zygote: bool,
     /// Files for the working directory. Their contents come along with the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILES_MOST))]
@@ -165,7 +168,7 @@ impl Run {
         };
         let (environment, template, may_name_host) = (self.environment, Some(template), true);
         let plan = Plan { stdin, env, attached, environment, ..Plan::new(program) };
-        Ok(Plan { template, asked, may_name_host, ..plan })
+        Ok(Plan { template, asked, may_name_host, no_zygote: self.no_zygote, ..plan })
     }
 
     /// What runs.
