@@ -427,7 +427,7 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
         (Resource::Msgqueue, QUEUES),
         (Resource::Nice, 0),
         (Resource::Rtprio, 0),
-        (Resource::Fsize, limits.disk_bytes),
+        (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, limits.open_files),
     ];
     let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];

@@ -32,6 +32,9 @@ const REASON_MOST: usize = 500;
 /// Most extensions, and most patterns of secrets.
 const EXTENSIONS_MOST: usize = 16;
 const REDACT_MOST: usize = 256;
+/// Largest pattern of secrets, compiled, in bytes. In the worst case each byte of everything that is recorded
+/// is compared with each place in it.
+const REDACT_SIZE_MOST: usize = 16 << 10;
 /// Most identities, and most people who approve.
 const IDENTITIES_MOST: usize = 1000;
 const APPROVERS_MOST: usize = 64;
@@ -56,9 +59,36 @@ pub(crate) const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "D
 pub enum Redact {
     /// What follows this text, up to the next space or quote.
     Prefix(String),
-    /// A regular expression that compiles within 256 KiB.
-    Regex(String),
+    Regex(Expression),
 }
+
+/// A regular expression of bounded size, compiled once.
+#[derive(Debug, Clone)]
+pub struct Expression(regex::bytes::Regex);
+
+impl Expression {
+    fn compile(text: &str) -> Result<Expression, regex::Error> {
+        let mut builder = regex::bytes::RegexBuilder::new(text);
+        builder.size_limit(REDACT_SIZE_MOST).dfa_size_limit(PATTERN_MOST).build().map(Expression)
+    }
+
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    pub fn compiled(&self) -> &regex::bytes::Regex {
+        &self.0
+    }
+}
+
+/// As they are written.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Expression {}
 
 /// What a rule file says.
 #[derive(Debug, Default)]
@@ -222,16 +252,17 @@ impl Reader<'_> {
         };
         let members = self.map(node, "a pattern of secrets", &["regex"])?;
         let node = self.needed(&members, "regex", node.at)?;
-        let pattern = self.text(node, "a regular expression")?.to_owned();
-        match regex::RegexBuilder::new(&pattern).size_limit(PATTERN_MOST).build() {
-            Ok(regex) if regex.is_match("") => {
+        let pattern = self.text(node, "a regular expression")?;
+        match Expression::compile(pattern) {
+            Ok(expression) if expression.compiled().is_match(b"") => {
                 self.fault(
                     node.at,
                     "this matches nothing at all",
                     "write what a secret looks like",
                 );
+                None
             }
-            Ok(_) => {}
+            Ok(expression) => Some(Redact::Regex(expression)),
             Err(error) => {
                 let why = error.to_string();
                 let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -240,9 +271,9 @@ impl Reader<'_> {
                     format!("the pattern cannot be used: {}", shown(why)),
                     "correct it",
                 );
+                None
             }
         }
-        Some(Redact::Regex(pattern))
     }
 
     fn rule(&mut self, node: &Node) -> Option<Rule> {
