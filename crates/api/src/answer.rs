@@ -99,6 +99,9 @@ pub struct Replayed {
     pub differences: Vec<Difference>,
     pub more_differences: usize,
     pub ignored: Vec<String>,
+    /// Arguments in which a placeholder stands for a secret that was not recorded: for that alone, what comes
+    /// of the call may differ.
+    pub placeholders: usize,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -514,6 +517,7 @@ impl From<&engine::Replayed> for Replayed {
             differences: replayed.differences.iter().map(difference).collect(),
             more_differences: replayed.more,
             ignored: replayed.ignored.clone(),
+            placeholders: replayed.placeholders,
         }
     }
 }

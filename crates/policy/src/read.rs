@@ -12,6 +12,9 @@ use std::sync::Arc;
 use hotcell_glob::{Glob, HostPattern};
 use hotcell_request::{Label, Listed, Registered, ToolName, Tools};
 use hotcell_types::{Decision, Door, Effect, Name, Template};
+use regex_automata::dfa::{StartKind, dense};
+use regex_automata::nfa::thompson;
+use regex_automata::util::syntax;
 
 use crate::condition::{Condition, Field};
 use crate::constraints::Constraints;
@@ -32,9 +35,8 @@ const REASON_MOST: usize = 500;
 /// Most extensions, and most patterns of secrets.
 const EXTENSIONS_MOST: usize = 16;
 const REDACT_MOST: usize = 256;
-/// Largest pattern of secrets, compiled, in bytes. In the worst case each byte of everything that is recorded
-/// is compared with each place in it.
-const REDACT_SIZE_MOST: usize = 16 << 10;
+/// Most bytes of all the states in which a search for a pattern of secrets can be.
+const STATES_MOST: usize = 4 << 20;
 /// Most identities, and most people who approve.
 const IDENTITIES_MOST: usize = 1000;
 const APPROVERS_MOST: usize = 64;
@@ -67,9 +69,17 @@ pub enum Redact {
 pub struct Expression(regex::bytes::Regex);
 
 impl Expression {
-    fn compile(text: &str) -> Result<Expression, regex::Error> {
+    fn compile(text: &str) -> Result<Expression, String> {
         let mut builder = regex::bytes::RegexBuilder::new(text);
-        builder.size_limit(REDACT_SIZE_MOST).dfa_size_limit(PATTERN_MOST).build().map(Expression)
+        builder.size_limit(PATTERN_MOST).dfa_size_limit(2 * STATES_MOST);
+        let compiled = builder.build().map_err(|error| {
+            let error = error.to_string();
+            error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        })?;
+        for backward in [false, true] {
+            all_states(text, backward)?;
+        }
+        Ok(Expression(compiled))
     }
 
     pub fn as_str(&self) -> &str {
@@ -79,6 +89,27 @@ impl Expression {
     pub fn compiled(&self) -> &regex::bytes::Regex {
         &self.0
     }
+}
+
+/// Works out every state that a search can be in, forward from each place or back from the end of a match.
+/// Where all of them fit, each byte costs one step, whatever the text is; other patterns may have to look at
+/// each byte as often as they are large, for minutes where 1 MB of text is made for it.
+fn all_states(text: &str, backward: bool) -> Result<(), String> {
+    let syntax = syntax::Config::new().utf8(false);
+    let nfa = thompson::Config::new().utf8(false).reverse(backward);
+    let start = if backward { StartKind::Anchored } else { StartKind::Unanchored };
+    let states = dense::Config::new()
+        .dfa_size_limit(Some(STATES_MOST))
+        .determinize_size_limit(Some(STATES_MOST))
+        .start_kind(start);
+    let mut builder = dense::Builder::new();
+    builder.syntax(syntax).thompson(nfa.nfa_size_limit(Some(PATTERN_MOST))).configure(states);
+    builder.build(text).map(drop).map_err(|error| match error.to_string() {
+        why if why.contains("word boundaries") => {
+            "it could be slow: write word boundaries as `(?-u:\\b)`".to_owned()
+        }
+        _ => "it could be slow: repeat less, or write (?-u) before classes".to_owned(),
+    })
 }
 
 /// As they are written.
@@ -263,12 +294,10 @@ impl Reader<'_> {
                 None
             }
             Ok(expression) => Some(Redact::Regex(expression)),
-            Err(error) => {
-                let why = error.to_string();
-                let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            Err(why) => {
                 self.fault(
                     node.at,
-                    format!("the pattern cannot be used: {}", shown(why)),
+                    format!("the pattern cannot be used: {}", shown(&why)),
                     "correct it",
                 );
                 None

@@ -225,11 +225,11 @@ fn what_was_not_kept_cannot_be_replayed_and_the_reason_is_told() {
     world.file("key", format!("{}ghp_0123456789", "x ".repeat(1 << 20)).as_bytes());
     let key = call(&world, &["--input", "key", "--", "true"]);
     let live = call(&world, &["--stdin", "-", "--", "cat"]);
-    let secret = call(&world, &["--env", "KEY=sk-proj-0123456789abcdef", "--", "true"]);
+    let secret = call(&world, &["--env", "sk-proj-0123456789abcdef=x", "--", "true"]);
     for (id, why) in [
         (key, "the content "),
         (live, "its standard input was passed on while it ran"),
-        (secret, "something secret is among its arguments"),
+        (secret, "something secret is among the names of its arguments"),
     ] {
         let ran = world.run(&["replay", &id]);
         let what = format!("the call {id} cannot be replayed\n  why: {why}");
@@ -238,6 +238,26 @@ fn what_was_not_kept_cannot_be_replayed_and_the_reason_is_told() {
     let unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     is_refused(&world.run(&["replay", unknown]), 127, &format!("there is no call {unknown}"));
     is_refused(&world.run(&["replay", unknown, "--ignore", "["]), 121, "`--ignore` cannot be used");
+}
+
+/// What a secret was in is given as it was recorded, and that is told.
+#[test]
+fn a_call_with_a_secret_is_replayed_with_a_placeholder() {
+    let Some(world) = World::new() else { return };
+    let key = ["--env", "KEY=sk-proj-0123456789abcdef", "--", "sh", "-c"];
+    let same = call(&world, &[&key[..], &["test -n \"$KEY\""]].concat());
+    let (code, found) = replayed(&world, &same, &[]);
+    assert_eq!(
+        (code, &found["placeholders"], &found["same"]),
+        (0, &json!(1), &json!(true)),
+        "{found}"
+    );
+    let other = call(&world, &[&key[..], &["echo ${#KEY}"]].concat());
+    let (code, found) = replayed(&world, &other, &[]);
+    assert_eq!((code, &found["placeholders"]), (1, &json!(1)), "{found}");
+    assert_eq!(found["differences"][0]["is"], "line 1 `13`", "{found}");
+    let text = world.run(&["replay", &other]).text();
+    assert!(text.contains("\nplaceholders: 1 (secrets were not recorded, "), "{text}");
 }
 
 /// In another home.
