@@ -68,7 +68,7 @@ pub fn wire_order(data: &[u8]) -> u64 {
 
 pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
     let limits =
-        Limits { disk_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
+        Limits { disk_bytes: 1 << 29, file_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
     let order = |born, joins, cgroup_name| {
         let entrance = Entrance { born, joins };
         Order {

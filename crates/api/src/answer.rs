@@ -112,6 +112,9 @@ pub struct Replayed {
     pub differences: Vec<Difference>,
     pub more_differences: usize,
     pub ignored: Vec<String>,
+    /// Arguments in which a placeholder stands for a secret that was not recorded: for that alone, what comes
+    /// of the call may differ.
+    pub placeholders: usize,
     /// What came of the new call, for whoever counts calls. It is not told.
     #[serde(skip)]
     pub called: Option<Box<Called>>,
@@ -527,6 +530,7 @@ impl From<engine::Replayed> for Replayed {
             more_differences: replayed.more,
             alike: replayed.same,
             ignored: replayed.ignored,
+            placeholders: replayed.placeholders,
             called: Some(Box::new((*replayed.new).into())),
         }
     }

@@ -59,6 +59,10 @@ fn words(replayed: &Replayed) -> String {
     if replayed.more_differences > 0 {
         text.push_str(&format!("different: {} more\n", replayed.more_differences));
     }
+    if replayed.placeholders > 0 {
+        let why = "secrets were not recorded, and what comes of it may differ for that alone";
+        text.push_str(&format!("placeholders: {} ({why})\n", replayed.placeholders));
+    }
     if !replayed.ignored.is_empty() {
         text.push_str(&format!("ignored: {}\n", list(&replayed.ignored)));
     }

@@ -251,7 +251,7 @@ impl Engine {
                 (Decision::Review, account, "somebody has to agree first: ")
             }
         };
-        let refusal = Story::new(&call, &weighed.facts, &account).refusal(decision);
+        let refusal = Story::new(&call, &weighed.facts, &account, book).refusal(decision);
         Err(Refused(match self.record_now(refusal) {
             Ok(()) => format!("{why}{}", account.reason()),
             Err(problem) => problem.why,

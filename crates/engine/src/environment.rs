@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::gc::Amount;
 use crate::hands::Reins;
 use crate::path::{Done, not_recorded};
-use crate::prepare::{Ready, Work, host_of, not_in};
+use crate::prepare::{Ready, Work, can_be_kept_here, host_of};
 use crate::reply::{Problem, ProblemKind};
 pub(crate) use used::Used;
 
@@ -35,6 +35,7 @@ const USUAL: Limits = Limits {
     timeout: Span::seconds(30 * 60),
     cpu_time: None,
     disk: Bytes::mib(1024),
+    file_size: None,
     files: Count::of(100_000),
     open_files: Count::of(1024),
     output: Bytes::mib(1),
@@ -76,8 +77,8 @@ impl Engine {
         wanted: Wanted,
         attached: &Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
-        if let (Some(sandbox), false) = (constraints.sandbox, matches!(wanted, Wanted::Create(_))) {
-            return Err(not_in(sandbox, call));
+        if !matches!(wanted, Wanted::Create(_)) {
+            can_be_kept_here(call, constraints, false)?;
         }
         let (task, limits) = match wanted {
             Wanted::Create(create) => {
@@ -106,6 +107,7 @@ impl Engine {
         let template = constraints.template();
         let usual = template.as_ref().map_or(USUAL, |own| own.limits);
         let limits = self.limits_of(call, constraints, &asked, usual, attached.from.as_ref())?;
+        let limits = Limits { file_size: constraints.max_file_size, ..limits };
         let profile = template.map_or(Template::DEFAULT.profile, |own| own.profile);
         // It is executed to download: only a person at a terminal chooses it by what is on their path.
         let host = match call.caller().door {

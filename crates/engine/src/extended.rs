@@ -1,15 +1,79 @@
 //! A call as the rules in TypeScript see it: one path and one host at a time. An allow has to be said of
-//! each of them, and anything stricter of any.
+//! each of them, and anything stricter of any. What a search finds is asked about as well, path by path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hotcell_extension::{CallView, Extension, FactsView};
-use hotcell_policy::{Facts, Spoken};
+use hotcell_policy::{Extension as Answer, Facts, Spoken};
 use hotcell_request::Call;
 use hotcell_types::Decision;
+use hotcell_workspace::{Seen, Window};
+
+use crate::rulebook::Book;
 
 /// Most questions about one call.
 const MOST_ASKED: usize = 32;
+/// Most questions about what a call finds, and how long they may take together. What is found after that is
+/// not shown.
+const MOST_FOUND: usize = 4096;
+const FOUND_WITHIN: Duration = Duration::from_secs(10);
+
+/// What of the workspace a call may show that it did not name: as much as it could have named.
+pub(crate) fn window(book: &Arc<Book>, call: &Call, facts: &Facts) -> Window {
+    let (book, call, facts) = (Arc::clone(book), call.clone(), facts.clone());
+    if book.extension.is_none() {
+        let seen = move |path: &str| match book.policy.shows(&call, &facts, path) {
+            true => Seen::Yes,
+            false => Seen::No,
+        };
+        return Window::new(seen);
+    }
+    let found = Mutex::new(Known::default());
+    Window::new(move |path| {
+        let mut known = found.lock().unwrap_or_else(PoisonError::into_inner);
+        known.seen(&book, &call, &facts, path)
+    })
+}
+
+/// What was asked so far about paths that one call found.
+#[derive(Default)]
+struct Known {
+    seen: HashMap<String, Seen>,
+    asked: usize,
+    /// Since the first question.
+    begun: Option<Instant>,
+}
+
+impl Known {
+    fn seen(&mut self, book: &Book, call: &Call, facts: &Facts, path: &str) -> Seen {
+        if let Some(&seen) = self.seen.get(path) {
+            return seen;
+        }
+        let Some(extension) = &book.extension else { return Seen::Unknown };
+        let shows = |said| {
+            let facts = Facts { extension: Answer::Answered(said), ..facts.clone() };
+            match book.policy.shows(call, &facts, path) {
+                true => Seen::Yes,
+                false => Seen::No,
+            }
+        };
+        // What would not be shown whatever they say needs no question.
+        if shows(vec![Spoken::new("extension", Decision::Allow, "")]) == Seen::No {
+            return Seen::No;
+        }
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        if self.asked >= MOST_FOUND || begun.elapsed() > FOUND_WITHIN {
+            return Seen::Unknown;
+        }
+        self.asked += 1;
+        let said = ask_about(extension, call, facts, &[Some(path)]);
+        let seen = said.map_or(Seen::Unknown, shows);
+        self.seen.insert(path.to_owned(), seen);
+        seen
+    }
+}
 
 /// What the rules say of a call, or why they say nothing.
 pub(crate) fn ask(
@@ -17,10 +81,20 @@ pub(crate) fn ask(
     call: &Call,
     facts: &Facts,
 ) -> Result<Vec<Spoken<'static>>, String> {
+    ask_about(extension, call, facts, &or_none(call.paths()))
+}
+
+/// The same, as if it named these paths.
+fn ask_about(
+    extension: &Extension,
+    call: &Call,
+    facts: &Facts,
+    paths: &[Option<&str>],
+) -> Result<Vec<Spoken<'static>>, String> {
     let (operation, tool) = (call.operation().to_string(), call.name().to_string());
     let tags: Vec<String> = facts.tags.iter().map(|tag| tag.as_str().to_owned()).collect();
     let caller = call.caller();
-    let [paths, hosts, methods] = [call.paths(), call.hosts(), call.methods()].map(or_none);
+    let [hosts, methods] = [call.hosts(), call.methods()].map(or_none);
     if paths.len().saturating_mul(hosts.len()).saturating_mul(methods.len()) > MOST_ASKED {
         return Err(format!("it names more than {MOST_ASKED} places"));
     }
@@ -30,7 +104,7 @@ pub(crate) fn ask(
         mode: facts.mode.as_deref(),
     };
     let mut said = Vec::new();
-    for &path in &paths {
+    for &path in paths {
         for &host in &hosts {
             for &method in &methods {
                 let view = CallView {

@@ -2,14 +2,15 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use hotcell_policy::Permit;
+use hotcell_policy::{Constraints, Permit};
 use hotcell_record::Redactor;
 use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{CallId, Exit, Limits, Outcome, Output, Status};
+use hotcell_types::{CallId, Exit, Limits, Outcome, Output, Span, Status};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ use crate::live::{Live, Teller};
 use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
 use crate::products;
-use crate::reply::Problem;
+use crate::reply::{Problem, ProblemKind};
 use crate::under_way::Rope;
 
 /// What the scheduler holds of a call: its run, as soon as there is one.
@@ -81,7 +82,7 @@ impl Engine {
     ) -> Done {
         let call = permit.call();
         match ready.work {
-            Work::Here(tool) => here(call, &tool),
+            Work::Here(tool) => here(call, permit.constraints(), &tool),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
             Work::InSandbox { tool, job, copied } => {
                 // Until the run is over.
@@ -192,13 +193,29 @@ struct Left {
 /// What a run changed, with the contents.
 type Brought = Result<(Changeset, Spool), Problem>;
 
-pub(crate) fn here(call: &Call, tool: &Here<'_>) -> Done {
-    let args = call.args().clone();
-    Done::of(match tool {
+pub(crate) fn here(call: &Call, bounds: &Constraints, tool: &Here<'_>) -> Done {
+    let (args, begun) = (call.args().clone(), Instant::now());
+    let answer = match tool {
         Here::Pure(tool) => tool.call(args),
         Here::Added(tool) => tool.0.call(args),
-        Here::Tree(tool, root) => tool.call(root, args, Deadline::after(call.timeout().duration())),
-    })
+        Here::Tree(tool, root) => {
+            let most = bounds.timeout.map_or(call.timeout(), |most| most.min(call.timeout()));
+            // It looks at the time itself, and says what it had no time for.
+            return Done::of(tool.call(root, args, Deadline::after(most.duration())));
+        }
+    };
+    match bounds.timeout {
+        Some(most) if begun.elapsed() > most.duration() => too_late(call, most),
+        _ => Done::of(answer),
+    }
+}
+
+/// Nobody can end a function of this process; what it gives back too late does not count.
+fn too_late(call: &Call, most: Span) -> Done {
+    let what = format!("`{}` took longer than the policy allows", call.name());
+    let why = format!("`timeout: {most}` was over before it had its answer");
+    let problem = Problem::new(what, why, "ask for less at a time, or have the policy changed");
+    Done { status: Status::Timeout, ..Done::failed(problem.of(ProblemKind::Failed)) }
 }
 
 impl Done {

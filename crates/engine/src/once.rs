@@ -159,8 +159,7 @@ impl Ending {
             let reply = json!({
                 "status": done.status, "value": value, "problems": problems, "rules": story.rules(),
             });
-            let text = serde_json::to_vec(&reply).unwrap_or_default();
-            String::from_utf8_lossy(&hidden.redact(&text)).into_owned()
+            hidden.redact_json(&reply).to_string()
         };
         let whole = of(done.value.as_ref(), &problems);
         if whole.len() <= once::MAX_REPLY {

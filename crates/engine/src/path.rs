@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use hotcell_approver::ItemId;
 use hotcell_bearer as bearer;
-use hotcell_policy::{Facts, Permit, Verdict, judge};
+use hotcell_policy::{Constraints, Facts, Permit, Verdict, judge};
 use hotcell_record::{Draft, Durability, Intent};
-use hotcell_request::{Call, Request};
+use hotcell_request::{Call, Request, canonical};
 use hotcell_schedule::{Priority, Refused, Turn, Want};
 use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, SomeLimits, Status};
-use hotcell_workspace::Window;
 use serde_json::Value;
 
 use crate::artifacts::{BeginError, Given, Origin, Product, Sight, not_read};
 use crate::attached::Attached;
 use crate::engine::Engine;
+use crate::extended;
 use crate::guard::claims::WHOLE;
 use crate::guard::crowd::Place;
 use crate::guard::rate::Rate;
@@ -24,7 +24,7 @@ use crate::guard::size;
 use crate::hands::{Reins, here};
 use crate::live::Live;
 use crate::once::{Ending, Once, goes_on, not_claimed};
-use crate::prepare::{Ready, Work};
+use crate::prepare::{Ready, Work, below_policy};
 use crate::products::without_secrets;
 use crate::queue::{Wanting, is_silence};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
@@ -71,7 +71,7 @@ impl Done {
 
 /// What a call was judged by.
 struct Basis<'a> {
-    book: &'a Book,
+    book: &'a Arc<Book>,
     facts: &'a Facts,
     /// Until it is begun, this process changes no policy.
     steady: Steady<'a>,
@@ -133,7 +133,7 @@ impl Engine {
         let verdict = weighed.judge(call, &book);
         let verdict = match self.weigh_approval(&verdict, by, call, &book, &mut weighed) {
             Ok(false) => match by {
-                Some(item) => return self.drifted(call, item, &weighed, &verdict),
+                Some(item) => return self.drifted(call, item, (&weighed, &book), &verdict),
                 None => verdict,
             },
             Ok(true) => judge(&book.policy, call, &weighed.facts),
@@ -162,14 +162,14 @@ impl Engine {
         &self,
         call: &Call,
         item: ItemId,
-        weighed: &Weighed,
+        (weighed, book): (&Weighed, &Book),
         verdict: &Verdict<'_>,
     ) -> Reply {
         let account = match verdict {
             Verdict::Allow(permit) => permit.account(),
             Verdict::Review(account) | Verdict::Deny(account) | Verdict::Ask(account) => account,
         };
-        let story = Story::new(call, &weighed.facts, account);
+        let story = Story::new(call, &weighed.facts, account, book);
         let why = "it is over or used, or the policy, its approvers or the call are others now";
         let problem = Problem::new("the approval does not count", why, "make the call again");
         let problem = problem.of(ProblemKind::Blocked);
@@ -188,7 +188,7 @@ impl Engine {
         else {
             return Reply::failed(call.id(), panicked());
         };
-        let story = Story::new(call, &weighed.facts, account);
+        let story = Story::new(call, &weighed.facts, account, book);
         let refused = self.surely_has(book);
         let refusal = story.refusal(Decision::Deny);
         match refused.and_then(|()| self.record_refusal(refusal, &weighed.spend)) {
@@ -213,9 +213,12 @@ impl Engine {
         mut attached: Attached<'_>,
     ) -> Reply {
         let call = permit.call();
-        let story = Story::new(call, basis.facts, permit.account()).with_bearer(spend.bearer());
+        let story =
+            Story::new(call, basis.facts, permit.account(), basis.book).with_bearer(spend.bearer());
         self.passed(call.id(), Stage::Judged);
+        let constraints = permit.constraints();
         let allowed = self.below_ceiling(asked, attached.from.as_ref());
+        let allowed = allowed.and_then(|()| below_policy(asked, constraints));
         let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
         if let Err(problem) = allowed {
             return self.not_begun(call, &story, problem);
@@ -228,22 +231,19 @@ impl Engine {
         let from = attached.from.clone();
         let key = self.key(call, from.as_ref()).filter(|_| !uses_up);
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
-            return Reply { cached: true, ..self.noted(call, &story, Done::value(value)) };
+            let done = within_output(call, constraints, Done::value(value));
+            return Reply { cached: true, ..self.noted(call, &story, done) };
         }
         let tenant = call.caller().tenant.as_str();
         let trial = match self.breakers.pass(tenant, call.tool().label(), story.begun()) {
             Ok(trial) => trial,
             Err(open) => return self.noted(call, &story, left_alone(call, open.retry_after)),
         };
-        let mut ready = match self.prepare(call, permit.constraints(), &mut attached) {
+        let mut ready = match self.prepare(call, constraints, &mut attached) {
             Ok(ready) => ready,
             Err(problem) => return self.not_begun(call, &story, problem),
         };
-        ready.look_through(|| {
-            let (policy, call, facts) =
-                (basis.book.policy.clone(), call.clone(), basis.facts.clone());
-            Window::new(move |path| policy.shows(&call, &facts, path))
-        });
+        ready.look_through(|| extended::window(basis.book, call, basis.facts));
         self.passed(call.id(), Stage::Prepared);
         let reply = if call.effects().can_change_something() || uses_up {
             self.with_intent(permit, &story, (basis, spend), ready, attached)
@@ -410,8 +410,8 @@ impl Engine {
 
     /// What changes nothing is tried again, as often as its tool says, within its time.
     fn tried(&self, permit: Permit<'_>, ready: Ready<'_>, attached: Attached<'_>) -> Done {
-        let call = permit.call();
-        let deadline = Instant::now() + call.timeout().duration();
+        let (call, bounds) = (permit.call(), *permit.constraints());
+        let deadline = Instant::now() + ready.limits.timeout.duration();
         let again = match (&ready.work, call.tool().tool().retry) {
             (Work::Here(tool), Some(retry)) => Some((tool.clone(), retry)),
             _ => None,
@@ -427,14 +427,14 @@ impl Engine {
             thread::sleep(wait);
             let patience = deadline.saturating_duration_since(Instant::now());
             let Some(_place) = self.place(call, patience) else { break };
-            done = checked(call, here(call, &tool));
+            done = checked(call, &bounds, here(call, &bounds, &tool));
         }
         done
     }
 
     /// Waits for a turn, and does it.
     fn in_turn(&self, permit: Permit<'_>, ready: Ready<'_>, mut attached: Attached<'_>) -> Done {
-        let call = permit.call();
+        let (call, bounds) = (permit.call(), *permit.constraints());
         let Some(_place) = self.place(call, call.timeout().duration()) else {
             let why = "as many calls of it as it allows are going on";
             return Done::failed(busy(why.into(), "try again later"));
@@ -450,7 +450,8 @@ impl Engine {
         if reins.rope.is_pulled() {
             return Done::cancelled();
         }
-        let done = checked(call, self.carry_out(permit, ready, &mut attached, &reins));
+        let done = self.carry_out(permit, ready, &mut attached, &reins);
+        let done = checked(call, &bounds, done);
         self.passed(call.id(), Stage::CarriedOut);
         match turn.map(|turn| turn.finish(done.status == Status::Success)) {
             // Who was asked to make room, and had come to an end by then, ended as it did.
@@ -538,7 +539,7 @@ impl Engine {
 }
 
 /// A result that is too large, or that the tool's own schema forbids, does not leave.
-fn checked(call: &Call, mut done: Done) -> Done {
+fn checked(call: &Call, bounds: &Constraints, mut done: Done) -> Done {
     let Some(value) = done.value.take() else { return done };
     let valid = size::fits(value).and_then(|value| {
         let faults = call.tool().output().validate(&value).err();
@@ -546,7 +547,7 @@ fn checked(call: &Call, mut done: Done) -> Done {
         if faults.is_none() { Ok(value) } else { Err(why.unwrap_or_default()) }
     });
     match valid {
-        Ok(value) => Done { value: Some(value), ..done },
+        Ok(value) => within_output(call, bounds, Done { value: Some(value), ..done }),
         Err(why) => {
             let what = format!("`{}` gave back what it must not", call.name());
             let problem = Problem::new(what, why, "report it to the tool's author");
@@ -559,6 +560,21 @@ fn checked(call: &Call, mut done: Done) -> Done {
             }
         }
     }
+}
+
+/// What a tool gives back that ran in no sandbox is as little as the rules that allow it want it.
+fn within_output(call: &Call, bounds: &Constraints, done: Done) -> Done {
+    let (Some(value), Some(most), None) = (&done.value, bounds.output, &done.run) else {
+        return done;
+    };
+    let bytes = canonical::bytes(value).len();
+    if u64::try_from(bytes).is_ok_and(|bytes| bytes <= most.get()) {
+        return done;
+    }
+    let what = format!("`{}` gave back more than the policy allows", call.name());
+    let why = format!("it has {bytes} bytes, and `output: {most}` is the most");
+    let fix = "ask for less at a time, or have the policy changed";
+    Done::failed(Problem::new(what, why, fix).of(ProblemKind::Failed))
 }
 
 fn reply_of(call: &Call, story: &Story<'_>, done: Done) -> Reply {

@@ -14,7 +14,7 @@ use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
 use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
-use hotcell_types::{Door, Limits, SomeLimits};
+use hotcell_types::{Door, Effect, Limits, SomeLimits};
 use hotcell_workspace::{Root, Window};
 
 use crate::artifacts::{self, Product, Sight};
@@ -109,23 +109,18 @@ impl Engine {
         constraints: &Constraints,
         attached: &mut Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
-        let here = |here| {
-            // What is done in this process is in no sandbox, and cannot be kept to one.
-            if let Some(sandbox) = constraints.sandbox {
-                return Err(not_in(sandbox, call));
-            }
-            let (limits, work) = (call.limits(), Work::Here(here));
-            Ok(Ready::new(limits, work))
-        };
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
-            return self.added(&key).map(Here::Added).map_or_else(|| Err(nobody(call)), here);
+            return self.added(&key).map_or_else(
+                || Err(nobody(call)),
+                |added| for_here(call, constraints, Here::Added(added)),
+            );
         };
         match &**tool {
-            BuiltIn::Pure(tool) => here(Here::Pure(&**tool)),
+            BuiltIn::Pure(tool) => for_here(call, constraints, Here::Pure(&**tool)),
             BuiltIn::Tree(tool) => {
                 let root = self.workspace_of(attached.from.as_ref()).ok_or_else(no_workspace)?;
-                here(Here::Tree(&**tool, root.clone()))
+                for_here(call, constraints, Here::Tree(&**tool, root.clone()))
             }
             BuiltIn::Sandboxed(tool) => self.for_a_sandbox(call, constraints, &**tool, attached),
             BuiltIn::Environment(tool) => {
@@ -161,6 +156,10 @@ impl Engine {
         plan.template = constraints.template().or(plan.template);
         let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
         let mut limits = self.limits_of(call, constraints, &plan.asked, usual, from.as_ref())?;
+        if !brings_changes {
+            // What is brought back is held to it when that is known: what a run keeps to itself is not.
+            limits.file_size = constraints.max_file_size;
+        }
         if let Some((copied, _)) = &copied {
             limits = copied.with_room(limits, self.machine().memory)?;
         }
@@ -193,29 +192,64 @@ impl Engine {
         from: Option<&Surroundings>,
     ) -> Result<Limits, Problem> {
         self.below_ceiling(asked, from)?;
+        below_policy(asked, constraints)?;
         let most = ceilings(constraints);
-        if let Some(above) = asked.above(&most) {
-            let what = "the call asks for more than the policy allows";
-            let fix = "ask for less, or have the policy changed";
-            return Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked));
-        }
         let mut limits = asked.over(most.cap(self.ceiling_of(from).cap(usual)));
         limits.timeout = limits.timeout.min(call.timeout());
         Ok(limits)
     }
 }
 
+fn for_here<'e>(
+    call: &Call,
+    constraints: &Constraints,
+    here: Here<'e>,
+) -> Result<Ready<'e>, Problem> {
+    let may_write = matches!(here, Here::Added(_)) && call.effects().has(Effect::Write);
+    can_be_kept_here(call, constraints, may_write)?;
+    Ok(Ready::new(ceilings(constraints).cap(call.limits()), Work::Here(here)))
+}
+
+/// Whether a call asks for no more than the rules that allow it allow.
+pub(crate) fn below_policy(asked: &SomeLimits, constraints: &Constraints) -> Result<(), Problem> {
+    let Some(above) = asked.above(&ceilings(constraints)) else { return Ok(()) };
+    let what = "the call asks for more than the policy allows";
+    let fix = "ask for less, or have the policy changed";
+    Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked))
+}
+
+/// Refuses what nobody can hold a tool to that is carried out in this process: it is in no sandbox. Its time
+/// and its output are looked at.
+pub(crate) fn can_be_kept_here(
+    call: &Call,
+    constraints: &Constraints,
+    may_write: bool,
+) -> Result<(), Problem> {
+    let Constraints { sandbox, max_file_size, memory, cpu, processes, disk, .. } = *constraints;
+    let said = |name: &'static str, value: Option<String>| Some((name, value?));
+    let not_kept = said("sandbox", sandbox.map(str::to_owned))
+        .or_else(|| said("memory", memory.map(|most| most.to_string())))
+        .or_else(|| said("cpu", cpu.map(|most| most.to_string())))
+        .or_else(|| said("processes", processes.map(|most| most.to_string())))
+        .or_else(|| said("disk", disk.map(|most| most.to_string())))
+        .or_else(|| {
+            let most = max_file_size.filter(|_| may_write);
+            said("max_file_size", most.map(|most| most.to_string()))
+        });
+    let Some((name, value)) = not_kept else { return Ok(()) };
+    let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
+    let why = match name {
+        "sandbox" => format!("it would have to run in `{value}`, and it runs in no sandbox"),
+        _ => format!("`{name}: {value}` can only be kept to in a sandbox, and it runs in none"),
+    };
+    let fix = format!("have the rule speak of tools that run in one, or leave `{name}` out");
+    Err(Problem::new(what, why, fix).of(ProblemKind::Blocked))
+}
+
 /// The most that the rules allow what they allow.
 fn ceilings(constraints: &Constraints) -> SomeLimits {
     let Constraints { memory, timeout, cpu, processes, disk, output, .. } = *constraints;
     SomeLimits { memory, timeout, cpu, pids: processes, disk, output, ..SomeLimits::default() }
-}
-
-pub(crate) fn not_in(sandbox: &str, call: &Call) -> Problem {
-    let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
-    let why = format!("it would have to run in `{sandbox}`, and it runs in no sandbox");
-    let fix = "have the rule speak of tools that run in one, or leave `sandbox` out";
-    Problem::new(what, why, fix).of(ProblemKind::Blocked)
 }
 
 fn nobody(call: &Call) -> Problem {

@@ -9,7 +9,7 @@ use hotcell_bearer as bearer;
 use hotcell_ledger::Artifact;
 use hotcell_policy::{Account, Constraints};
 use hotcell_record::{Draft, Durability, Kind as EventKind, Redactor, WriteError, now};
-use hotcell_request::{Call, canonical};
+use hotcell_request::Call;
 use hotcell_review::{self as review, Cursor, Given, Item, ItemId, Kind, New, Page, Rule, State};
 use hotcell_tools::policy;
 use hotcell_types::{Caller, Decision, Name, SomeLimits, Status};
@@ -131,9 +131,9 @@ impl Engine {
         asked: &SomeLimits,
         attached: Attached<'_>,
     ) -> Reply {
-        let Wanting { call, account, .. } = wanting;
+        let Wanting { call, account, book, .. } = wanting;
         let Weighed { facts, spend } = weighed;
-        let story = Story::new(call, &facts, account);
+        let story = Story::new(call, &facts, account, book);
         let allowed = self.below_ceiling(asked, attached.from.as_ref());
         let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
         let item = match allowed.and_then(|()| self.enqueue(wanting, &story, spend, attached)) {
@@ -187,13 +187,13 @@ impl Engine {
         let given = without_secrets(&hidden, given);
         let mut new = New::of(call, kind, self.terms(book)?.policy);
         new.rules = wanting.rules();
+        new.rules.iter_mut().for_each(|rule| rule.reason = hidden.redact_text(&rule.reason));
         new.bearer = spend.token.as_ref().map(|token| token.id.clone());
         // It stays when the item is over.
-        let shown = hidden.redact(&canonical::bytes(&new.shown)).into_owned();
-        new.shown = serde_json::from_slice(&shown).unwrap_or_default();
+        new.shown = hidden.redact_json(&new.shown);
         let origin = story.origin();
         let (clock, id, caller) = (origin.time, origin.call, origin.caller.clone());
-        let secrets = story.secrets();
+        let (secrets, hides) = (story.secrets(), story.hides());
         let (token, expired) = (spend.token, spend.expired);
         let written = self.artifacts.put_aside(self.recording()?, &origin, given, move |tx| {
             review::migrate(tx)?;
@@ -202,7 +202,10 @@ impl Engine {
                 bearer::advance(tx, &moment)?;
             }
             let (item, mut events) = review::enqueue(tx, new, clock)?;
-            events.iter_mut().for_each(|event| event.secrets.clone_from(&secrets));
+            for event in &mut events {
+                event.secrets.clone_from(&secrets);
+                event.hidden.clone_from(&hides);
+            }
             drafts.extend(events);
             // One that waited already has what it needs.
             let is_new = item.call == id;
@@ -431,8 +434,7 @@ impl Engine {
         reply: Reply,
     ) -> Reply {
         let reply = Reply { review: Some(id), ..reply };
-        let text = serde_json::to_vec(&reply).unwrap_or_default();
-        let result: Value = serde_json::from_slice(&hidden.redact(&text)).unwrap_or_default();
+        let result = hidden.redact_json(&serde_json::to_value(&reply).unwrap_or_default());
         let tenant = tenant.clone();
         self.write_to_queue(move |tx, _| {
             review::finish(tx, &tenant, id, &result)?;

@@ -20,7 +20,7 @@ use crate::interrupt::Together;
 use crate::reply::{Problem, ProblemKind, Reply};
 use crate::show::Shown;
 
-/// What stands where a secret was. Who wrote that himself is refused as well.
+/// What stands where a secret was. Who wrote that himself is told of it as well.
 const PLACEHOLDERS: [&str; 2] = ["[secret]", "[redacted:"];
 /// Most differences that are told one by one.
 pub const MOST_DIFFERENCES: usize = 100;
@@ -47,6 +47,9 @@ pub struct Replayed {
     /// Of those that are not told.
     pub more: usize,
     pub ignored: Vec<String>,
+    /// Texts among the arguments in which a secret was, and a placeholder was given in its place: what comes of
+    /// it may be something else for that alone.
+    pub placeholders: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +113,7 @@ impl Engine {
             differences: Vec::new(),
             more: 0,
             ignored: of_value.map(|at| format!("value{at}")).collect(),
+            placeholders: old.arguments.value().map_or(0, placeholders),
         };
         self.compare(caller, &old, (was, is), ignore, &mut replayed);
         Ok(replayed)
@@ -129,8 +133,9 @@ impl Engine {
             let why = old.arguments.why_not().unwrap_or("it has no arguments");
             refused(old, &format!("its arguments cannot be read: {why}"), "make the call anew")
         })?;
-        if has_placeholder(arguments) {
-            let why = "something secret is among its arguments, and was not recorded";
+        // A text can be given as it was recorded. A name is what the tool goes by.
+        if has_placeholder_in_names(arguments) {
+            let why = "something secret is among the names of its arguments, and was not recorded";
             return Err(refused(old, why, "make the call anew, with the secret"));
         }
         let tool = old.begin.tool.as_deref().and_then(|tool| tool.rsplit_once('@'));
@@ -345,15 +350,31 @@ fn refused_live(old: &Shown) -> Problem {
 
 /// Also among the names of fields.
 pub(crate) fn has_placeholder(value: &Value) -> bool {
-    let is_one = |text: &str| PLACEHOLDERS.iter().any(|placeholder| text.contains(placeholder));
+    placeholders(value) > 0 || has_placeholder_in_names(value)
+}
+
+/// In how many texts of a value there is one.
+fn placeholders(value: &Value) -> usize {
     match value {
-        Value::String(text) => is_one(text),
-        Value::Array(items) => items.iter().any(has_placeholder),
-        Value::Object(fields) => {
-            fields.iter().any(|(name, value)| is_one(name) || has_placeholder(value))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::String(text) => is_placeholder_in(text).into(),
+        Value::Array(items) => items.iter().map(placeholders).sum(),
+        Value::Object(fields) => fields.values().map(placeholders).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
+}
+
+fn has_placeholder_in_names(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(has_placeholder_in_names),
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| is_placeholder_in(name) || has_placeholder_in_names(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn is_placeholder_in(text: &str) -> bool {
+    PLACEHOLDERS.iter().any(|placeholder| text.contains(placeholder))
 }
 
 /// Takes a place out of a value, if it is there.
@@ -511,6 +532,9 @@ mod tests {
         ] {
             assert_eq!(has_placeholder(&value), expected, "{value}");
         }
+        let value = json!({"a": ["[secret]", {"b": "[redacted:sk] and [redacted:sk]"}], "c": 1});
+        assert_eq!((placeholders(&value), has_placeholder_in_names(&value)), (2, false));
+        assert!(has_placeholder_in_names(&json!([{"x": {"[secret]": 1}}])));
     }
 
     #[test]

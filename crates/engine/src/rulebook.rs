@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use hotcell_approver::{Approvers, Public};
 use hotcell_extension::{Extension, Source};
-use hotcell_policy::{FILE_MOST, Snapshot};
-use hotcell_record::{ReadError, Record};
+use hotcell_policy::{FILE_MOST, Redact, Snapshot};
+use hotcell_record::{Pattern, ReadError, Record, Redactor};
 use hotcell_request::Tools;
 use hotcell_review::versions::{self, Rules, Version};
 use hotcell_sandbox::Sandbox;
@@ -34,11 +34,18 @@ pub struct Book {
     pub approvers: Approvers,
     /// Rules in TypeScript, in a process of their own that waits.
     pub(crate) extension: Option<Extension>,
+    /// What nothing that is recorded of a call has in it, where the policy says more than is usual.
+    pub(crate) hidden: Option<Arc<Redactor>>,
     /// `None` of a policy that whoever embeds this has set.
     copy: Option<Copy>,
 }
 
 impl Book {
+    fn new(policy: Snapshot, number: u64, approvers: Approvers, copy: Option<Copy>) -> Book {
+        let hidden = hidden(policy.redact()).map(Arc::new);
+        Book { policy, number, approvers, extension: None, hidden, copy }
+    }
+
     /// Whether there is anybody to put something before.
     pub(crate) fn can_answer(&self) -> bool {
         self.approvers.iter().next().is_some()
@@ -73,10 +80,7 @@ pub(crate) struct Rulebook {
 impl Rulebook {
     /// That of a home, or the one that whoever embeds this has set.
     pub(crate) fn new(home: &Path, set: Option<Snapshot>) -> Rulebook {
-        let set = set.map(|policy| {
-            let approvers = Approvers::default();
-            Arc::new(Book { policy, number: 0, approvers, extension: None, copy: None })
-        });
+        let set = set.map(|policy| Arc::new(Book::new(policy, 0, Approvers::default(), None)));
         let is_sure = AtomicBool::new(set.is_some());
         let changing = RwLock::default();
         Rulebook { path: home.join(POLICY_FILE), held: RwLock::new(set), changing, is_sure }
@@ -156,8 +160,7 @@ impl Engine {
     fn load(&self, copy: Copy) -> Result<Book, Problem> {
         if copy == Copy::Absent {
             // Whether it was there once is asked with the intent, or before something is read.
-            let (policy, approvers) = (Snapshot::built_in(), Approvers::default());
-            return Ok(Book { policy, number: 0, approvers, extension: None, copy: Some(copy) });
+            return Ok(Book::new(Snapshot::built_in(), 0, Approvers::default(), Some(copy)));
         }
         let path = self.rulebook.path();
         let text = read(path).map_err(|error| unreadable(path, &error))?;
@@ -197,7 +200,7 @@ impl Engine {
         let policy = policy.snapshot.as_version(number, &version.rules.extensions);
         let approvers = approvers(policy.approvers())?;
         self.signer(version)?;
-        Ok(Book { policy, number, approvers, extension: None, copy: None })
+        Ok(Book::new(policy, number, approvers, None))
     }
 
     /// Starts the rules in TypeScript, so that they wait for the first call.
@@ -247,6 +250,19 @@ impl Engine {
         })?;
         Ok(signer.clone())
     }
+}
+
+/// The usual secrets and those of a policy, if it names any.
+fn hidden(patterns: &[Redact]) -> Option<Redactor> {
+    let (mut words, mut expressions) = (Vec::new(), Vec::new());
+    for pattern in patterns {
+        match pattern {
+            Redact::Prefix(start) => words.push(Pattern::word(start)),
+            Redact::Regex(expression) => expressions.push(expression.compiled().clone()),
+        }
+    }
+    let is_usual = patterns.is_empty();
+    (!is_usual).then(|| Redactor::new(&words).and_expressions(expressions))
 }
 
 /// Those whom a version names, whatever its rules say.

@@ -13,6 +13,7 @@ use crate::artifacts::Origin;
 use crate::ended;
 use crate::path::Done;
 use crate::reply::Problem;
+use crate::rulebook::Book;
 
 /// What all events of one call have in common.
 pub(crate) struct Story<'a> {
@@ -24,16 +25,24 @@ pub(crate) struct Story<'a> {
     /// The arguments, with what is secret left out.
     input: Value,
     secrets: Vec<String>,
+    /// What the policy that judged it says is secret, where that is more than is usual.
+    hidden: Option<Arc<Redactor>>,
     /// What was shown for it: the id of a token, or of an item that somebody agreed to.
     bearer: Option<String>,
 }
 
 impl<'a> Story<'a> {
-    pub(crate) fn new(call: &'a Call, facts: &'a Facts, account: &Account<'_>) -> Story<'a> {
+    pub(crate) fn new(
+        call: &'a Call,
+        facts: &'a Facts,
+        account: &Account<'_>,
+        book: &Book,
+    ) -> Story<'a> {
         let (rules, reason) = (account.rules(), account.reason());
-        let input = call.redacted_args();
+        let (input, hidden) = (call.redacted_args(), book.hidden.clone());
         let secrets = secrets(call.args(), &input);
-        Story { call, facts, begun: Instant::now(), rules, reason, input, secrets, bearer: None }
+        let (begun, bearer) = (Instant::now(), None);
+        Story { call, facts, begun, rules, reason, input, secrets, hidden, bearer }
     }
 
     pub(crate) fn with_bearer(self, bearer: Option<String>) -> Story<'a> {
@@ -93,17 +102,32 @@ impl<'a> Story<'a> {
 
     /// What is not for the disk: what the call says is secret, and what looks like a key.
     pub(crate) fn hidden(&self) -> Arc<Redactor> {
+        let known = self.hidden.as_ref().unwrap_or(&USUAL);
         if self.secrets.is_empty() {
-            return Arc::clone(&USUAL);
+            return Arc::clone(known);
         }
-        Arc::new(USUAL.with(&self.secrets()))
+        Arc::new(known.with(&self.secrets()))
+    }
+
+    /// What is in no event about it, of the policy that judged it.
+    pub(crate) fn hides(&self) -> Option<Arc<Redactor>> {
+        self.hidden.clone()
+    }
+
+    /// A document that can still be read, whatever the policy takes out of it. The usual is taken out of its
+    /// bytes by the record.
+    fn document(&self, value: &Value) -> Payload {
+        match &self.hidden {
+            Some(hidden) => json(&hidden.redact_json(value)),
+            None => json(value),
+        }
     }
 
     fn judged(&self, kind: Kind, decision: Decision) -> Draft {
         let mut draft = self.draft(kind, self.facts.now);
         draft.mode = self.facts.mode.clone();
         draft.state = self.facts.state.clone();
-        draft.input = Some(json(&self.input));
+        draft.input = Some(self.document(&self.input));
         draft.request = self.call.key().map(|key| key.as_str().to_owned());
         draft.decision = Some(decision);
         draft.bearer = self.bearer.clone();
@@ -119,7 +143,7 @@ impl<'a> Story<'a> {
         let nanos = u64::try_from(self.begun.elapsed().as_nanos());
         draft.duration_ns = Some(nanos.unwrap_or(u64::MAX));
         draft.sandbox = done.run.as_ref().map(|run| run.level.to_string());
-        draft.output = ended::document(done).as_ref().map(json);
+        draft.output = ended::document(done).map(|output| self.document(&output));
         draft
     }
 
@@ -130,6 +154,7 @@ impl<'a> Story<'a> {
         draft.operation = Some(self.call.operation().to_string());
         draft.tool = Some(self.call.tool().label().to_owned());
         draft.secrets = self.secrets();
+        draft.hidden = self.hides();
         draft
     }
 }

@@ -694,6 +694,63 @@ fn tok_11_what_looks_like_a_key_is_nowhere_in_the_home() {
     assert!(is_there("fine") && !is_there(CANARY));
 }
 
+/// What a policy calls secret is as secret as what looks like a key to everybody.
+#[test]
+fn tok_11_what_a_policy_calls_secret_is_nowhere_in_the_home() {
+    const RULES: &str = r"
+redact: [corp-, { regex: 'tok_[A-Za-z]{10,}' }]
+rules:
+  - { name: all, match: {}, action: allow }
+  - { name: not-here, match: { path: [no] }, action: deny }
+";
+    const CANARY: &str = "C4naryC4naryC4nary";
+    const LETTERS: &str = "CanaryCanaryCanary";
+    let policy = Policy::load(RULES.as_bytes(), &Default::default()).unwrap().snapshot;
+    let world = World::with(policy);
+    let code = format!(
+        "k=corp-{CANARY}; t=tok_{LETTERS}; echo printed $k; echo said $t >&2; echo small $t > small; \
+         {{ yes | head -c 200000; echo $k; }} > large; echo x > $k; echo x > $t; echo fine > fine"
+    );
+    let reply = world.call("code_execute", json!({"language": "shell", "code": code}));
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+    let all = shown(&world, reply.id).unwrap();
+    let mut kept: Vec<_> = all.artifacts.iter().map(|a| (a.name.to_string(), a.is_kept)).collect();
+    kept.sort();
+    let expected = [
+        ("[redacted:policy]", true),
+        ("[redacted:policy]", true),
+        ("fine", true),
+        ("large", false),
+        ("main.sh", false),
+        ("main.sh:stderr", false),
+        ("main.sh:stdout", false),
+        ("small", false),
+    ];
+    assert_eq!(kept, expected.map(|(name, is_kept)| (name.to_owned(), is_kept)));
+    // In arguments that are allowed, refused and wrong, in reasons, in results, and under a key.
+    for secret in [format!("corp-{CANARY}"), format!("tok_{LETTERS}")] {
+        let text = format!("say \"{secret}\"");
+        for path in [format!("a/{secret}"), "no/b".into()] {
+            world.call("fs.write", json!({"path": path, "text": text}));
+        }
+        world.call("search.grep", json!({ "pattern": text }));
+        world.call("fs.read", json!({ "path": format!("none/{secret}") }));
+        let arguments =
+            Arguments::Value(json!({"language": "shell", "code": format!("echo {secret}")}));
+        let mut once = Request::new("code_execute".parse().unwrap(), arguments);
+        once.key = Some("one".parse().unwrap());
+        world.engine.ask(&caller(), Ask::Call(Box::new(once)));
+    }
+    world.engine.record().unwrap().checkpoint().unwrap();
+    let home = bytes_below(&world.dir.path().join("home"));
+    let is_there = |text: &str| home.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(is_there("fine") && is_there("[redacted:policy]"));
+    assert!(!is_there(CANARY) && !is_there(LETTERS));
+    // The documents can still be read.
+    let event = all.events.first().unwrap();
+    assert!(all.arguments.value().is_some(), "{event:?}");
+}
+
 #[test]
 fn who_finds_others_applying_changes_waits_for_them_and_not_for_ever() {
     let world = World::with(Policy::with_workspace_writes());

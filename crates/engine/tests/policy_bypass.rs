@@ -5,11 +5,14 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
+use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
 use hotcell_engine::{Answer, Ask, Attached, Engine, Options, Policy, Reply, Step};
+use hotcell_ledger::ArtifactName;
 use hotcell_record::{Event, Filter, Kind};
 use hotcell_request::{Arguments, Request};
 use hotcell_types::{Caller, Door, Name, Status};
@@ -387,4 +390,204 @@ rules:
         "{list}"
     );
     assert!(list["skipped"].to_string().contains("the policy does not show it"), "{list}");
+}
+
+/// What others execute without being asked is not there at first, and is not made by any of these ways.
+#[test]
+fn fs_14_what_starts_itself_is_not_made_where_it_was_absent() {
+    let world = World::new("rules: [{ name: all, match: {}, action: allow }]");
+    for path in [
+        ".git/hooks/pre-commit",
+        ".git/config",
+        ".envrc",
+        ".vscode/tasks.json",
+        ".githooks/pre-commit",
+        ".claude/settings.json",
+        ".mcp.json",
+        "sub/.git/config",
+        "sub/.envrc",
+    ] {
+        let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let (top, rest) = path.split_once('/').unwrap_or((path, ""));
+        let staged = if rest.is_empty() { "stage".into() } else { format!("stage/{rest}") };
+        let put = format!("mkdir -p $(dirname {staged}) && echo x > {staged}");
+        let shell = |command: String| world.call("shell.run", json!({ "command": command }));
+        for (way, reply) in [
+            ("write", world.call("fs.write", json!({"path": path, "text": "x"}))),
+            ("command", shell(format!("mkdir -p {above} && echo x > {path}"))),
+            ("rename", shell(format!("mkdir -p {above} && echo x > plain && mv plain {path}"))),
+            ("link", shell(format!("mkdir -p {above} && echo x > plain && ln plain {path}"))),
+            ("moved in", shell(format!("{put} && mv stage {top}"))),
+            ("in a directory", shell(format!("mkdir -p in/{above} && echo x > in/{above}/{name}"))),
+        ] {
+            // What has two names is brought back under none of them.
+            let expected = if way == "link" { Status::Success } else { Status::Blocked };
+            assert_eq!(reply.status, expected, "{way} {path}: {reply:?}");
+            assert!(!world.tree().join(path).exists(), "{way} {path}");
+            assert!(!world.tree().join("in").exists(), "{way} {path}");
+        }
+        // In two steps, of which the first is harmless.
+        if top == "sub" {
+            continue;
+        }
+        assert_eq!(shell(put).status, Status::Success, "{path}");
+        let reply = shell(format!("mv stage {top}"));
+        assert_eq!(reply.status, Status::Blocked, "{path}: {reply:?}");
+        assert!(!world.tree().join(path).exists() && world.tree().join("stage").exists(), "{path}");
+        shell("rm -r stage".into());
+    }
+}
+
+/// What a run leaves in the workspace is executed by nobody outside of a sandbox, whatever is done there next.
+#[test]
+fn xr_05_what_a_run_leaves_behind_is_not_executed_on_the_host() {
+    let world = World::new("rules: [{ name: all, match: {}, action: allow }]");
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let canary = outside.path().join("canary");
+    let touch = format!("touch {}", canary.display());
+    let host = |args: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(world.tree()).args(args).env("HOME", "/nowhere");
+        git.output().is_ok_and(|done| done.status.success())
+    };
+    if !host(&["init", "-q"]) {
+        eprintln!("SKIPPED xr_05: there is no git on this host");
+        return;
+    }
+    // Allowed by the policy, by a run of its own.
+    let python = format!("import os; os.system('{touch}')");
+    for (path, text) in [
+        ("conftest.py", python.clone()),
+        ("test_x.py", "def test_x(): pass\n".into()),
+        ("sitecustomize.py", python.clone()),
+        ("x.pth", python.clone()),
+        ("package.json", json!({"scripts": {"test": touch, "preinstall": touch}}).to_string()),
+        ("Makefile", format!("X := $(shell {touch})\nall:\n\t{touch}\n")),
+        ("setup.py", python),
+        (".gitattributes", "* diff=evil filter=evil\n".into()),
+    ] {
+        let code = format!("open({path:?}, 'w').write({})", json!(text));
+        let reply =
+            world.call("shell.run", json!({"command": format!("python3 -c {}", quoted(&code))}));
+        assert_eq!(reply.status, Status::Success, "{path}: {reply:?}");
+        assert_eq!(fs::read_to_string(world.tree().join(path)).unwrap(), text);
+    }
+    // Refused by it, and left there by somebody else.
+    for key in
+        ["core.fsmonitor", "core.pager", "diff.external", "diff.evil.textconv", "filter.evil.clean"]
+    {
+        assert!(host(&["config", key, &touch]));
+    }
+    let hooks = world.tree().join(".git/hooks");
+    for hook in ["pre-commit", "commit-msg", "post-commit", "post-index-change", "post-checkout"] {
+        fs::write(hooks.join(hook), format!("#!/bin/sh\n{touch}\n")).unwrap();
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(hooks.join(hook), all).unwrap();
+    }
+    // They would be executed by whoever is less careful.
+    host(&["status"]);
+    assert!(canary.exists(), "the trap does not work");
+    fs::remove_file(&canary).unwrap();
+    for (tool, args) in [
+        ("git.status", json!({})),
+        ("git.diff", json!({})),
+        ("git.log", json!({})),
+        ("git.commit", json!({"message": "x", "paths": ["conftest.py", "Makefile"]})),
+        ("git.log", json!({})),
+        ("test.run", json!({"command": ["make"]})),
+        ("test.run", json!({"command": ["npm", "test"]})),
+        ("test.run", json!({"command": ["python3", "-m", "pytest"]})),
+        ("test.run", json!({"command": ["python3", "-c", "import conftest"]})),
+        ("shell.run", json!({"command": "git status; make; python3 setup.py"})),
+        ("search.grep", json!({"pattern": "touch", "hidden": true})),
+        ("search.glob", json!({"patterns": ["**"], "hidden": true})),
+        ("fs.list", json!({"path": ".", "depth": 9, "hidden": true})),
+        ("fs.read", json!({"path": "Makefile"})),
+        ("code_execute", json!({"language": "python", "code": "print(1)"})),
+    ] {
+        let reply = world.call(tool, args.clone());
+        assert_ne!(reply.status, Status::Invalid, "{tool} {args}: {reply:?}");
+        assert_ne!(reply.status, Status::Error, "{tool} {args}: {reply:?}");
+        assert!(!canary.exists(), "{tool} {args}");
+    }
+}
+
+/// As one word for the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Whoever publishes the same name makes another version, or something of another tenant; nothing becomes
+/// something else.
+#[test]
+fn xr_07_no_name_that_others_publish_takes_the_place_of_ones_own() {
+    let world = World::new("rules: [{ name: all, match: {}, action: allow }]");
+    let [a, b] = ["a", "b"].map(|tenant| Caller {
+        tenant: tenant.parse().unwrap(),
+        ..Caller::local(Name::LOCAL, Door::Library)
+    });
+    let publish = |by: &Caller, text: &str| {
+        let code = json!({"language": "shell", "code": format!("echo {text} > out.txt")});
+        let Answer::Called(reply) =
+            world.engine.ask(by, Ask::Call(Box::new(request("code_execute", code))))
+        else {
+            panic!()
+        };
+        let made = reply.artifacts.iter().find(|made| made.name.to_string() == "out.txt");
+        made.unwrap().id
+    };
+    let content = |by: &Caller, which: Which| match world
+        .engine
+        .ask(by, Ask::Artifact(ArtifactAsk::Content(which)))
+    {
+        Answer::Artifact(ArtifactAnswer::Content { mut content, .. }) => {
+            let mut text = String::new();
+            content.read_to_string(&mut text).unwrap();
+            Some(text)
+        }
+        Answer::Failed(_) | Answer::Artifact(ArtifactAnswer::Absent(_)) => None,
+        other => panic!("{other:?}"),
+    };
+    let of = |which: &str| which.parse::<Which>().unwrap();
+    let first = publish(&a, "first");
+    let others = publish(&b, "others");
+    let second = publish(&a, "second");
+    let same = publish(&b, "first");
+    let ids = [first, others, second, same];
+    assert!(ids.iter().enumerate().all(|(at, id)| !ids[..at].contains(id)), "{ids:?}");
+    let unchanged = || {
+        for (by, which, text) in [
+            (&a, Which::Id(first), "first\n"),
+            (&a, Which::Id(second), "second\n"),
+            (&b, Which::Id(others), "others\n"),
+            (&b, Which::Id(same), "first\n"),
+            (&a, of("out.txt@1"), "first\n"),
+            (&b, of("out.txt@1"), "others\n"),
+        ] {
+            let found = content(by, which.clone());
+            assert_eq!(found.as_deref(), Some(text), "{} {which:?}", by.tenant);
+        }
+    };
+    unchanged();
+    // Nobody reads what is another tenant's, by id, by number or by what its content is.
+    for which in [Which::Id(others), Which::Id(same)] {
+        assert_eq!(content(&a, which), None);
+    }
+    assert_eq!(content(&a, of("out.txt@3")), None);
+    let digest = "a0b4";
+    for by in [&a, &b] {
+        assert_eq!(content(by, of(digest)), None);
+    }
+    // Nor changes it: what is made the newest, marked or judged is one's own.
+    let name: ArtifactName = "out.txt".parse().unwrap();
+    let roll = ArtifactAsk::Rollback { name: name.clone(), version: 1 };
+    assert!(matches!(world.engine.ask(&a, Ask::Artifact(roll)), Answer::Artifact(_)));
+    let tag = |which| ArtifactAsk::Tag { which, tag: "best".parse().unwrap() };
+    assert!(matches!(
+        world.engine.ask(&a, Ask::Artifact(tag(Which::Id(others)))),
+        Answer::Failed(_) | Answer::Artifact(ArtifactAnswer::Absent(_))
+    ));
+    let newest = |by: &Caller| content(by, Which::Named { name: name.clone(), version: None });
+    assert_eq!((newest(&a), newest(&b)), (Some("first\n".into()), Some("first\n".into())));
+    unchanged();
 }

@@ -156,7 +156,7 @@ fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     };
     let limits = &expected.order.limits;
     require(at_most(b"Max core file size", 0).is_some(), Step::AttestRlimits)?;
-    require(at_most(b"Max file size", limits.disk_bytes).is_some(), Step::AttestRlimits)?;
+    require(at_most(b"Max file size", limits.file_bytes).is_some(), Step::AttestRlimits)?;
     for (name, value) in
         [(&b"Max data size"[..], limits.data_bytes), (b"Max processes", limits.processes)]
     {

@@ -421,7 +421,7 @@ fn stand_alone() -> Done {
 
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
     limit_what_is_the_same()?;
-    let fixed = [(Resource::Fsize, limits.disk_bytes), (Resource::Nofile, limits.open_files)];
+    let fixed = [(Resource::Fsize, limits.file_bytes), (Resource::Nofile, limits.open_files)];
     let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];
     let wanted = per_process.into_iter().filter(|&(_, value)| value != 0);
     for (resource, value) in fixed.into_iter().chain(wanted) {

@@ -355,6 +355,8 @@ pub struct Order<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub disk_bytes: u64,
+    /// Of one file.
+    pub file_bytes: u64,
     pub files: u64,
     pub open_files: u64,
     /// Per-process bounds where no cgroup enforces a total; zero means that a cgroup does.
@@ -370,8 +372,8 @@ impl<'a> Order<'a> {
         w.u8(ORDER);
         w.u32(self.outer_uid);
         w.u32(self.outer_gid);
-        for value in [l.disk_bytes, l.files, l.open_files, l.data_bytes, l.processes, l.cpu_seconds]
-        {
+        let of_process = [l.open_files, l.data_bytes, l.processes, l.cpu_seconds];
+        for value in [l.disk_bytes, l.file_bytes, l.files].into_iter().chain(of_process) {
             w.u64(value);
         }
         w.u8(self.entrance.born.into());
@@ -392,6 +394,7 @@ impl<'a> Order<'a> {
         let (outer_uid, outer_gid) = (r.u32()?, r.u32()?);
         let limits = Limits {
             disk_bytes: r.u64()?,
+            file_bytes: r.u64()?,
             files: r.u64()?,
             open_files: r.u64()?,
             data_bytes: r.u64()?,

@@ -61,6 +61,7 @@ impl Snapshot {
     /// Whether a call that may happen may also show what it finds at a path, as if it had named that: a search
     /// names where it begins, and finds what it would not be let read. A token stands for no rule here, since
     /// it was made for the paths that are named; who agreed to the call agreed to what is only to be looked at.
+    /// What the extensions say has to be said of this very path; where nobody asked them, nothing is shown.
     pub fn shows(&self, call: &Call, facts: &Facts, path: &str) -> bool {
         let policy = self.policy();
         let mut subject = Subject::new(call, facts);
@@ -69,8 +70,10 @@ impl Snapshot {
             Case { has_token: matches!(facts.token, TokenStatus::Valid(_)), ..Case::default() };
         case.ask_built_in(policy, &subject);
         case.ask_rules(policy, &subject);
-        if let Extension::Answered(spoken) = &facts.extension {
-            case.account.spoken.extend(spoken.iter().cloned());
+        match &facts.extension {
+            Extension::Answered(spoken) => case.account.spoken.extend(spoken.iter().cloned()),
+            _ if policy.extensions.is_empty() => {}
+            _ => return false,
         }
         match case.account.spoken.iter().map(|spoken| spoken.decision).max() {
             Some(Decision::Allow) => true,

@@ -131,7 +131,9 @@ pub use judge::judge;
 pub use learn::{Wanted, learn};
 pub use mint::{NotCovered, Scope};
 pub use outlook::Outlook;
-pub use read::{Expectation, MODES, RULES_MOST, Redact, STATES, TESTS_MOST, expectations};
+pub use read::{
+    Expectation, Expression, MODES, RULES_MOST, Redact, STATES, TESTS_MOST, expectations,
+};
 pub use rule::Rule;
 pub use snapshot::{DEFAULT, Loaded, Snapshot, approvers};
 pub use verdict::{Account, Permit, Spoken, Verdict};

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use hotcell_glob::{Glob, HostPattern};
 use hotcell_request::{Label, Listed, Registered, ToolName, Tools};
 use hotcell_types::{Decision, Door, Effect, Name, Template};
+use regex_automata::dfa::{StartKind, dense};
+use regex_automata::nfa::thompson;
+use regex_automata::util::syntax;
 
 use crate::condition::{Condition, Field};
 use crate::constraints::Constraints;
@@ -32,6 +35,8 @@ const REASON_MOST: usize = 500;
 /// Most extensions, and most patterns of secrets.
 const EXTENSIONS_MOST: usize = 16;
 const REDACT_MOST: usize = 256;
+/// Most bytes of all the states in which a search for a pattern of secrets can be.
+const STATES_MOST: usize = 4 << 20;
 /// Most identities, and most people who approve.
 const IDENTITIES_MOST: usize = 1000;
 const APPROVERS_MOST: usize = 64;
@@ -56,9 +61,65 @@ pub(crate) const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "D
 pub enum Redact {
     /// What follows this text, up to the next space or quote.
     Prefix(String),
-    /// A regular expression that compiles within 256 KiB.
-    Regex(String),
+    Regex(Expression),
 }
+
+/// A regular expression of bounded size, compiled once.
+#[derive(Debug, Clone)]
+pub struct Expression(regex::bytes::Regex);
+
+impl Expression {
+    fn compile(text: &str) -> Result<Expression, String> {
+        let mut builder = regex::bytes::RegexBuilder::new(text);
+        builder.size_limit(PATTERN_MOST).dfa_size_limit(2 * STATES_MOST);
+        let compiled = builder.build().map_err(|error| {
+            let error = error.to_string();
+            error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        })?;
+        for backward in [false, true] {
+            all_states(text, backward)?;
+        }
+        Ok(Expression(compiled))
+    }
+
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    pub fn compiled(&self) -> &regex::bytes::Regex {
+        &self.0
+    }
+}
+
+/// Works out every state that a search can be in, forward from each place or back from the end of a match.
+/// Where all of them fit, each byte costs one step, whatever the text is; other patterns may have to look at
+/// each byte as often as they are large, for minutes where 1 MB of text is made for it.
+fn all_states(text: &str, backward: bool) -> Result<(), String> {
+    let syntax = syntax::Config::new().utf8(false);
+    let nfa = thompson::Config::new().utf8(false).reverse(backward);
+    let start = if backward { StartKind::Anchored } else { StartKind::Unanchored };
+    let states = dense::Config::new()
+        .dfa_size_limit(Some(STATES_MOST))
+        .determinize_size_limit(Some(STATES_MOST))
+        .start_kind(start);
+    let mut builder = dense::Builder::new();
+    builder.syntax(syntax).thompson(nfa.nfa_size_limit(Some(PATTERN_MOST))).configure(states);
+    builder.build(text).map(drop).map_err(|error| match error.to_string() {
+        why if why.contains("word boundaries") => {
+            "it could be slow: write word boundaries as `(?-u:\\b)`".to_owned()
+        }
+        _ => "it could be slow: repeat less, or write (?-u) before classes".to_owned(),
+    })
+}
+
+/// As they are written.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Expression {}
 
 /// What a rule file says.
 #[derive(Debug, Default)]
@@ -222,27 +283,26 @@ impl Reader<'_> {
         };
         let members = self.map(node, "a pattern of secrets", &["regex"])?;
         let node = self.needed(&members, "regex", node.at)?;
-        let pattern = self.text(node, "a regular expression")?.to_owned();
-        match regex::RegexBuilder::new(&pattern).size_limit(PATTERN_MOST).build() {
-            Ok(regex) if regex.is_match("") => {
+        let pattern = self.text(node, "a regular expression")?;
+        match Expression::compile(pattern) {
+            Ok(expression) if expression.compiled().is_match(b"") => {
                 self.fault(
                     node.at,
                     "this matches nothing at all",
                     "write what a secret looks like",
                 );
+                None
             }
-            Ok(_) => {}
-            Err(error) => {
-                let why = error.to_string();
-                let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            Ok(expression) => Some(Redact::Regex(expression)),
+            Err(why) => {
                 self.fault(
                     node.at,
-                    format!("the pattern cannot be used: {}", shown(why)),
+                    format!("the pattern cannot be used: {}", shown(&why)),
                     "correct it",
                 );
+                None
             }
         }
-        Some(Redact::Regex(pattern))
     }
 
     fn rule(&mut self, node: &Node) -> Option<Rule> {

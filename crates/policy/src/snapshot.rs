@@ -121,7 +121,7 @@ impl Snapshot {
         &self.policy.extensions
     }
 
-    /// What is never shown or kept, besides what is known anyway.
+    /// What is never kept, besides what is known anyway.
     pub fn redact(&self) -> &[Redact] {
         &self.policy.redact
     }

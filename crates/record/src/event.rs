@@ -1,10 +1,12 @@
 //! What happened: as it is given (`Draft`) and as it stands in the chain (`Event`).
 
 use std::fmt;
+use std::sync::Arc;
 
 use hotcell_types::{CallId, Caller, Decision, Status};
 
 use crate::hex::{Digest, EventId, Hex, OwnerId};
+use crate::redact::Redactor;
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +122,8 @@ pub struct Draft {
     pub request: Option<String>,
     /// Values that are redacted wherever they occur in this draft.
     pub secrets: Vec<Secret>,
+    /// What is taken out of it besides what the record takes out of everything.
+    pub hidden: Option<Arc<Redactor>>,
 }
 
 impl Draft {
@@ -147,6 +151,7 @@ impl Draft {
             sandbox: None,
             request: None,
             secrets: Vec::new(),
+            hidden: None,
         }
     }
 }

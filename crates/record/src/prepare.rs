@@ -17,6 +17,23 @@ pub const MOST_RULES: usize = 64;
 /// What is kept of a payload's content.
 pub const MOST_CONTENT: usize = 64 * 1024;
 
+/// Everything that is taken out of the texts of one draft.
+struct Redactors<'a> {
+    own: &'a Redactor,
+    hidden: Option<&'a Redactor>,
+}
+
+impl Redactors<'_> {
+    fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let redacted = self.own.redact(bytes);
+        let Some(hidden) = self.hidden else { return redacted };
+        match hidden.redact(&redacted) {
+            Cow::Borrowed(_) => redacted,
+            Cow::Owned(bytes) => Cow::Owned(bytes),
+        }
+    }
+}
+
 /// An event without its place: `seq`, `prev` and `hash` are not set yet.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -32,7 +49,11 @@ pub(crate) fn prepare(
     owner: OwnerId,
 ) -> std::io::Result<Prepared> {
     let with_secrets = (!draft.secrets.is_empty()).then(|| redactor.with(&draft.secrets));
-    let redactor = with_secrets.as_ref().unwrap_or(redactor);
+    let all = Redactors {
+        own: with_secrets.as_ref().unwrap_or(redactor),
+        hidden: draft.hidden.as_deref(),
+    };
+    let redactor = &all;
     let name = |text: Option<String>| text.map(|text| clean(text, MOST_NAME, redactor));
     let sum_up =
         |payload: Option<Payload>| payload.map(|payload| sum_up(payload, redactor)).unzip();
@@ -72,7 +93,7 @@ pub(crate) fn prepare(
     Ok(Prepared { event, input, output })
 }
 
-fn rules(mut rules: Vec<String>, redactor: &Redactor) -> Vec<String> {
+fn rules(mut rules: Vec<String>, redactor: &Redactors<'_>) -> Vec<String> {
     let more = rules.len().saturating_sub(MOST_RULES);
     rules.truncate(MOST_RULES);
     let mut rules: Vec<String> =
@@ -85,7 +106,7 @@ fn rules(mut rules: Vec<String>, redactor: &Redactor) -> Vec<String> {
 
 /// Redacted, and cut where it is longer than that: first the one and then the other, so that no
 /// secret is cut in two and stays.
-fn clean(text: String, most: usize, redactor: &Redactor) -> String {
+fn clean(text: String, most: usize, redactor: &Redactors<'_>) -> String {
     let text = match redactor.redact(text.as_bytes()) {
         Cow::Borrowed(_) => text,
         // Whole secrets were replaced; if a pattern cut a character in two, that is shown.
@@ -100,7 +121,7 @@ fn clean(text: String, most: usize, redactor: &Redactor) -> String {
 }
 
 /// What the chain says of it, and what is kept.
-fn sum_up(payload: Payload, redactor: &Redactor) -> (Summary, Vec<u8>) {
+fn sum_up(payload: Payload, redactor: &Redactors<'_>) -> (Summary, Vec<u8>) {
     let whole = match redactor.redact(&payload.content) {
         Cow::Borrowed(_) => payload.content,
         Cow::Owned(bytes) => bytes,

@@ -505,6 +505,7 @@ fn end_of(intent: &Draft) -> Result<(CallId, Draft), AppendError> {
     end.status = Some(Status::Unknown);
     end.reason = Some("it was given up without an outcome".to_owned());
     end.secrets = intent.secrets.clone();
+    end.hidden = intent.hidden.clone();
     Ok((call, end))
 }
 

@@ -1,5 +1,5 @@
-//! Takes secrets out of text before it is hashed or stored: one pass over the bytes, no regular
-//! expressions, nothing to backtrack.
+//! Takes secrets out of text before it is hashed or stored: one pass over the bytes, and one more for each
+//! regular expression of a policy. Nothing backtracks, and how often a byte is looked at is bounded.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
+use regex::bytes::Regex;
+use serde_json::Value;
 
 use crate::event::Secret;
 
@@ -27,6 +29,14 @@ const BEHIND: usize = 3;
 const CHUNK: usize = 64 * 1024;
 /// From how many bytes on a text is long.
 const LONG: usize = 16 * 1024;
+/// Within how many bytes a regular expression has to find that it matches. What goes on after that belongs to
+/// the match as well, however long it is.
+pub(crate) const STRETCH: usize = 4 * 1024;
+/// Most matches of one expression in a stretch; with more of them, what is left of the stretch is taken out.
+/// Each may have looked ahead to its end.
+const MOST_IN_A_STRETCH: usize = 32;
+/// What the patterns of a policy are called in what is recorded.
+const OF_POLICY: &str = "policy";
 
 /// Text that is not recorded.
 #[derive(Debug, Clone)]
@@ -47,6 +57,8 @@ enum Tail {
     Capitals,
     /// Letters, digits, `_` and `-`.
     Token,
+    /// Up to the next space or quote.
+    Word,
 }
 
 impl Tail {
@@ -56,6 +68,11 @@ impl Tail {
             Tail::Letters => byte.is_ascii_alphanumeric(),
             Tail::Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
             Tail::Token => byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-',
+            Tail::Word => {
+                !byte.is_ascii_whitespace()
+                    && !byte.is_ascii_control()
+                    && !matches!(byte, b'"' | b'\'' | b'`')
+            }
         }
     }
 }
@@ -65,6 +82,13 @@ impl Pattern {
     pub fn prefix(kind: impl Into<String>, start: impl Into<String>, least: usize) -> Pattern {
         let start = Secret::new(start);
         Pattern { kind: kind.into(), start, tail: Tail::Token, least, begins_a_word: false }
+    }
+
+    /// Whatever begins so, up to the next space or quote, as a policy says it.
+    pub fn word(start: impl Into<String>) -> Pattern {
+        let (tail, least, begins_a_word) = (Tail::Word, 1, false);
+        let start = Secret::new(start);
+        Pattern { kind: OF_POLICY.to_owned(), start, tail, least, begins_a_word }
     }
 
     /// One value.
@@ -105,6 +129,8 @@ pub struct Redactor {
     clear_after: usize,
     /// For each byte, the patterns that begin with it: most bytes begin none.
     starts: Vec<Vec<usize>>,
+    /// Of a policy.
+    expressions: Vec<Regex>,
     /// The same for what is long. It takes longer to make than a short text to look through.
     quick: OnceLock<Option<AhoCorasick>>,
 }
@@ -128,10 +154,15 @@ impl Redactor {
             Pattern::builtin("hotcell", "hck_", Tail::Letters, 8, false),
         ];
         patterns.extend(further.iter().take(MOST_PATTERNS).cloned());
-        Redactor::of(patterns)
+        Redactor::of(patterns, Vec::new())
     }
 
-    fn of(patterns: Vec<Pattern>) -> Redactor {
+    /// What these match is taken out as well.
+    pub fn and_expressions(self, expressions: Vec<Regex>) -> Redactor {
+        Redactor { expressions, ..self }
+    }
+
+    fn of(patterns: Vec<Pattern>, expressions: Vec<Regex>) -> Redactor {
         let mut starts = vec![Vec::new(); 256];
         for (place, pattern) in patterns.iter().enumerate() {
             let first = pattern.start.0.as_bytes().first();
@@ -141,7 +172,7 @@ impl Redactor {
         }
         let lengths = patterns.iter().map(|pattern| pattern.start.0.len() + pattern.least);
         let clear_after = lengths.fold(KEY_BEGIN.len() + KEY_NAME_MOST, usize::max);
-        Redactor { patterns, clear_after, starts, quick: OnceLock::new() }
+        Redactor { patterns, clear_after, starts, expressions, quick: OnceLock::new() }
     }
 
     /// One that takes these values out as well, as they are and as JSON writes them.
@@ -155,31 +186,82 @@ impl Redactor {
                 patterns.push(Pattern::exact("declared", Secret::new(inner)));
             }
         }
-        Redactor::of(patterns)
+        Redactor::of(patterns, self.expressions.clone())
     }
 
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        let mut out = Vec::new();
-        let (mut at, mut kept) = (0, 0);
-        while let Some(&byte) = bytes.get(at) {
-            let Some((kind, end)) = self.find(byte, bytes, at) else {
-                at += 1;
-                continue;
-            };
-            out.extend(bytes.get(kept..at).unwrap_or_default());
-            out.extend(format!("[redacted:{kind}]").bytes());
-            (at, kept) = (end, end);
-        }
-        if kept == 0 {
+        let found = self.found(bytes);
+        if found.is_empty() {
             return Cow::Borrowed(bytes);
+        }
+        let (mut out, mut kept) = (Vec::new(), 0);
+        for (range, kind) in found {
+            out.extend(bytes.get(kept..range.start).unwrap_or_default());
+            out.extend(format!("[redacted:{kind}]").bytes());
+            kept = range.end;
         }
         out.extend(bytes.get(kept..).unwrap_or_default());
         Cow::Owned(out)
     }
 
+    /// The same of each text in a value, of the names of its members and of its numbers: it stays one that
+    /// can be read, whatever is taken out.
+    pub fn redact_json(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redact_text(text)),
+            Value::Number(number) if self.is_in(number.to_string().as_bytes()) => {
+                Value::String(self.redact_text(&number.to_string()))
+            }
+            Value::Array(items) => items.iter().map(|item| self.redact_json(item)).collect(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, member)| (self.redact_text(name), self.redact_json(member)))
+                .collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    pub fn redact_text(&self, text: &str) -> String {
+        // If a pattern cut a character in two, that is shown.
+        String::from_utf8_lossy(&self.redact(text.as_bytes())).into_owned()
+    }
+
+    /// What is to be taken out, in order; no two of them touch the same byte.
+    fn found(&self, bytes: &[u8]) -> Vec<(Range<usize>, &str)> {
+        let (mut found, mut at) = (Vec::new(), 0);
+        while let Some(&byte) = bytes.get(at) {
+            let Some((kind, end)) = self.find(byte, bytes, at) else {
+                at += 1;
+                continue;
+            };
+            found.push((at..end, kind));
+            at = end;
+        }
+        if self.expressions.is_empty() {
+            return found;
+        }
+        for expression in &self.expressions {
+            found.extend(matches(expression, bytes).into_iter().map(|range| (range, OF_POLICY)));
+        }
+        found.sort_by_key(|(range, _)| range.start);
+        found.dedup_by(|(next, _), (range, _)| {
+            let overlaps = next.start < range.end;
+            if overlaps {
+                range.end = range.end.max(next.end);
+            }
+            overlaps
+        });
+        found
+    }
+
     /// Whether there is anything to take out.
     pub fn is_in(&self, bytes: &[u8]) -> bool {
-        self.begins_in(bytes, 0..bytes.len())
+        self.begins_in(bytes, 0..bytes.len()) || self.is_matched(bytes)
+    }
+
+    /// Whether an expression matches something. A text is looked at once by each.
+    fn is_matched(&self, bytes: &[u8]) -> bool {
+        self.expressions.iter().any(|expression| expression.is_match(bytes))
     }
 
     /// The same of a source of any length, which is read to the first that is found.
@@ -192,13 +274,15 @@ impl Redactor {
             let is_end = read < CHUNK;
             let clear = if is_end { 0 } else { self.clear_after };
             let to = window.len().saturating_sub(clear).max(at);
-            if self.begins_in(&window, at..to) {
+            if self.begins_in(&window, at..to) || self.is_matched(&window) {
                 return Ok(true);
             }
             if is_end {
                 return Ok(false);
             }
-            let behind = to.saturating_sub(BEHIND);
+            // So much stays that a match lies in one window or the other.
+            let stays = if self.expressions.is_empty() { BEHIND } else { STRETCH };
+            let behind = to.saturating_sub(stays);
             window.drain(..behind);
             at = to - behind;
         }
@@ -251,6 +335,44 @@ impl Redactor {
         let key = if first == b'-' { private_key(bytes, at) } else { None };
         found.into_iter().chain(key.map(|end| ("private-key", end))).max_by_key(|&(_, end)| end)
     }
+}
+
+/// What an expression matches, from left to right. It is shown a stretch beyond the place where it begins to
+/// look, and more only as long as its match reaches the end of that.
+fn matches(expression: &Regex, bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let (mut at, mut stretch, mut in_stretch) = (0, 0, 0);
+    while at < bytes.len() {
+        if at >= stretch {
+            (stretch, in_stretch) = (at + STRETCH, 0);
+        }
+        let end = bytes.len().min(at + 2 * STRETCH);
+        let Some(matched) = first_match(expression, bytes, at, end) else {
+            // What begins in the rest of it may go on.
+            at = if end == bytes.len() { end } else { end - STRETCH };
+            continue;
+        };
+        in_stretch += 1;
+        let to = match in_stretch {
+            MOST_IN_A_STRETCH => matched.end.max(stretch.min(bytes.len())),
+            _ => matched.end,
+        };
+        at = to.max(matched.start + 1);
+        found.push(matched.start..to);
+    }
+    found
+}
+
+fn first_match(expression: &Regex, bytes: &[u8], at: usize, end: usize) -> Option<Range<usize>> {
+    let mut matched = expression.find_at(bytes.get(..end)?, at)?.range();
+    let mut seen = end;
+    // It is cut where it reaches the end of what was shown. Twice as much is shown each time, so that all of
+    // it together is in proportion to the match.
+    while matched.end == seen && seen < bytes.len() {
+        seen = bytes.len().min(seen + matched.len().max(STRETCH));
+        matched = expression.find_at(bytes.get(..seen)?, matched.start)?.range();
+    }
+    Some(matched)
 }
 
 /// A block from its first dashes to its last; to the end of the text if it is not closed.
@@ -306,6 +428,76 @@ mod tests {
         ] {
             assert_eq!(redacted(text), expected, "{text}");
         }
+    }
+
+    fn of_policy(words: &[&str], expressions: &[&str]) -> Redactor {
+        let words: Vec<Pattern> = words.iter().map(|&word| Pattern::word(word)).collect();
+        let expressions = expressions.iter().map(|text| Regex::new(text).unwrap()).collect();
+        Redactor::new(&words).and_expressions(expressions)
+    }
+
+    #[test]
+    fn what_a_policy_says_goes_as_well() {
+        let redactor = of_policy(&["corp-"], &["tok_[a-z]{8}", "(?i)pin=[0-9]+"]);
+        for (text, expected) in [
+            ("corp-", "corp-"),
+            ("a corp-x/y=z b", "a [redacted:policy] b"),
+            ("'corp-x' \"corp-y\"", "'[redacted:policy]' \"[redacted:policy]\""),
+            ("tok_abcdefg", "tok_abcdefg"),
+            ("tok_abcdefghi tok_aaaaaaaa", "[redacted:policy]i [redacted:policy]"),
+            ("Pin=1234567, pin=x", "[redacted:policy], pin=x"),
+            // What two of them find together is one place.
+            ("corp-ghp_0123456789", "[redacted:policy]"),
+            (
+                "corp-tok_abcdefghi pin=1xcorp-2",
+                "[redacted:policy] [redacted:policy]x[redacted:policy]",
+            ),
+            ("ghp_0123456789abcdefpin=1", "[redacted:github]"),
+        ] {
+            let found = redactor.redact_text(text);
+            assert_eq!(found, expected, "{text}");
+            assert_eq!(redactor.is_in(text.as_bytes()), found != text, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_document_stays_one_whatever_is_taken_out_of_it() {
+        let redactor = of_policy(&["corp-"], &["tok.*", "[0-9]{16}"]);
+        let value = serde_json::json!({
+            "a": ["x tok\",}]", 1234567890123456u64, 1, null, true],
+            "corp-b": {"c": "say \"corp-1\" twice"},
+        });
+        let expected = serde_json::json!({
+            "a": ["x [redacted:policy]", "[redacted:policy]", 1, null, true],
+            "[redacted:policy]": {"c": "say \"[redacted:policy]\" twice"},
+        });
+        assert_eq!(redactor.redact_json(&value), expected);
+    }
+
+    #[test]
+    fn a_match_is_found_wherever_it_begins_and_goes_to_its_end() {
+        let redactor = of_policy(&[], &["tok_[a-z]+"]);
+        for length in [1, STRETCH - 1, STRETCH + 1, 5 * STRETCH, CHUNK + 3] {
+            for before in [0, STRETCH - 3, 2 * STRETCH - 3, CHUNK - 2, CHUNK + STRETCH] {
+                let text =
+                    [" ".repeat(before), "tok_".into(), "a".repeat(length), " end".into()].concat();
+                let expected = [" ".repeat(before), "[redacted:policy] end".into()].concat();
+                assert!(redactor.redact_text(&text) == expected, "{before} {length}");
+                assert!(redactor.is_in_source(text.as_bytes()).unwrap(), "{before} {length}");
+            }
+        }
+        assert!(!redactor.is_in_source(&b" tok_ "[..].repeat(CHUNK)[..]).unwrap());
+    }
+
+    #[test]
+    fn where_there_are_too_many_to_look_at_each_all_of_it_goes() {
+        let redactor = of_policy(&[], &["k[0-9]"]);
+        let text = "k1 ".repeat(2 * STRETCH);
+        let found = redactor.redact_text(&text);
+        assert!(!found.contains("k1") && found.len() < 3 * STRETCH, "{}", found.len());
+        // Fewer are taken out one by one.
+        let few = "k1 word ".repeat(MOST_IN_A_STRETCH - 1);
+        assert_eq!(redactor.redact_text(&few), few.replace("k1", "[redacted:policy]"));
     }
 
     #[test]

@@ -33,6 +33,9 @@ const BOUNDS: Bounds = Bounds { bytes: BYTES_MOST, ..Bounds::TOOL };
 /// Most patterns in a schema, and most bytes that one of them becomes when it is compiled.
 const PATTERNS_MOST: usize = 256;
 const PATTERN_BYTES_MOST: usize = 256 << 10;
+/// What a search with one may remember of where it can be. Without room for that, it looks at each byte as often
+/// as the pattern is large: a minute for 1 MB, where a hundredth of a second is enough.
+const PATTERN_STATES_MOST: usize = 8 << 20;
 /// Most faults that are told at a time.
 pub(crate) const FAULTS_MOST: usize = 20;
 /// Above so many steps only the first fault is looked for: the library collects all before it gives one.
@@ -168,7 +171,7 @@ fn compile(source: &Value) -> Result<Validator, Fault> {
         .with_pattern_options(
             PatternOptions::regex()
                 .size_limit(PATTERN_BYTES_MOST)
-                .dfa_size_limit(PATTERN_BYTES_MOST),
+                .dfa_size_limit(PATTERN_STATES_MOST),
         )
         .build(source)
         .map_err(|error| {

@@ -119,6 +119,7 @@ fn limits(limits: &Limits, has_cgroup: bool) -> WireLimits {
     let cpu_seconds = limits.cpu_time.map_or(0, |span| span.as_millis().div_ceil(1000));
     WireLimits {
         disk_bytes: limits.disk.get(),
+        file_bytes: limits.file_size.map_or(limits.disk, |most| most.min(limits.disk)).get(),
         files: limits.files.get(),
         open_files: limits.open_files.get(),
         data_bytes: alone(limits.memory.get()),

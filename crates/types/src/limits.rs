@@ -20,6 +20,9 @@ pub struct Limits {
     pub cpu_time: Option<Span>,
     /// Bytes in all writable places together.
     pub disk: Bytes,
+    /// Largest file that it may write, where that is less than all of `disk`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<Bytes>,
     /// Files and directories in all writable places together.
     pub files: Count,
     /// Descriptors open at one time, per process.
@@ -62,6 +65,7 @@ impl SomeLimits {
             timeout: self.timeout.unwrap_or(base.timeout),
             cpu_time: self.cpu_time.or(base.cpu_time),
             disk: self.disk.unwrap_or(base.disk),
+            file_size: base.file_size,
             files: self.files.unwrap_or(base.files),
             open_files: self.open_files.unwrap_or(base.open_files),
             output: self.output.unwrap_or(base.output),

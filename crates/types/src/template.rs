@@ -85,6 +85,7 @@ const fn limits(memory_mib: u32, cpu: u32, pids: u32, timeout: Span) -> Limits {
         cpu_time: None,
         // Files live in memory, so half of it can be files before the program itself feels it.
         disk: Bytes::mib(memory_mib / 2),
+        file_size: None,
         files: Count::of(10_000),
         open_files: Count::of(1024),
         output: Bytes::mib(1),

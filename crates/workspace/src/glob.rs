@@ -6,7 +6,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::list::is_hidden;
 use crate::relative::shown;
-use crate::{Bounds, Entry, Error, Relative, Root};
+use crate::{Bounds, Entry, Error, Relative, Root, Seen};
 
 /// Patterns as in gitignore: without a `/` before its end one matches at any depth, otherwise from the
 /// root; `*` and `?` stop at `/`; `**` is any number of directories; one that ends with `/` matches
@@ -135,16 +135,19 @@ impl Root {
             let Ok(entry) = told else { continue };
             if !options.hidden && is_hidden(entry.path.as_str()) {
                 walk.pass_over();
-            } else if !globs.matches(&entry.path, entry.is_directory()) || !self.shows(&entry.path)
-            {
                 continue;
-            } else if globbed.entries.len() < options.most {
-                globbed.entries.push(entry);
-            } else {
-                globbed.left_out += 1;
+            }
+            if !globs.matches(&entry.path, entry.is_directory()) {
+                continue;
+            }
+            match self.shows(&entry.path) {
+                Seen::Yes if globbed.entries.len() < options.most => globbed.entries.push(entry),
+                Seen::Yes => globbed.left_out += 1,
+                Seen::No => {}
+                Seen::Unknown => globbed.truncated = true,
             }
         }
-        globbed.truncated = globbed.left_out > 0 || walk.cut().is_some();
+        globbed.truncated |= globbed.left_out > 0 || walk.cut().is_some();
         Ok(globbed)
     }
 }

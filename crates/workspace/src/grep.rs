@@ -11,7 +11,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::list::is_hidden;
 use crate::relative::shown;
 use crate::walk::Walk;
-use crate::{Bounds, Error, Globs, Kind, Relative, Root};
+use crate::{Bounds, Error, Globs, Kind, Relative, Root, Seen};
 
 /// What is searched for.
 #[derive(Debug, Clone)]
@@ -185,10 +185,12 @@ impl Root {
                 continue;
             }
             if options.only.is_empty() || options.only.covers(&entry.path, entry.is_directory()) {
-                match entry.is_directory() || self.shows(&entry.path) {
-                    true => search.entry(&walk, &entry.path, &entry.kind),
-                    false => search.grepped.skipped += 1,
+                let seen = if entry.is_directory() { Seen::Yes } else { self.shows(&entry.path) };
+                match seen {
+                    Seen::Yes => search.entry(&walk, &entry.path, &entry.kind),
+                    Seen::No | Seen::Unknown => search.grepped.skipped += 1,
                 }
+                search.grepped.truncated |= seen == Seen::Unknown;
             }
         }
         search.grepped.truncated |= walk.cut().is_some();

@@ -45,7 +45,7 @@ pub use glob::{BadGlob, GlobOptions, Globbed, Globs};
 pub use grep::{BadPattern, Case, GrepOptions, Grepped, Line, Match, Pattern};
 pub use list::{ListOptions, Listing};
 pub use relative::{BadPath, Relative};
-pub use root::{Content, Found, Root, Window};
+pub use root::{Content, Found, Root, Seen, Window};
 pub use snapshot::{Handover, Measured, Opened, Snapshot, SnapshotBounds, What};
 pub use unified::{unified, unified_text};
 pub use walk::{Bounds, Cut, Entry, FileFacts, Kind, Modified, Walk};

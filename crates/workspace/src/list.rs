@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Bounds, Entry, Error, Relative, Root, Skipped, Unfit};
+use crate::{Bounds, Entry, Error, Relative, Root, Seen, Skipped, Unfit};
 
 /// How long a listing may take.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -49,15 +49,18 @@ impl Root {
                 listing.left_out += 1;
             } else {
                 match told {
-                    Ok(entry) if !self.shows(&entry.path) => {
-                        listing.skipped.push(Skipped::new(&entry.path, Unfit::Unseen));
-                    }
-                    Ok(entry) => listing.entries.push(entry),
+                    Ok(entry) => match self.shows(&entry.path) {
+                        Seen::Yes => listing.entries.push(entry),
+                        seen => {
+                            listing.truncated |= seen == Seen::Unknown;
+                            listing.skipped.push(Skipped::new(&entry.path, Unfit::Unseen));
+                        }
+                    },
                     Err(skipped) => listing.skipped.push(skipped),
                 }
             }
         }
-        listing.truncated = listing.left_out > 0 || walk.cut().is_some();
+        listing.truncated |= listing.left_out > 0 || walk.cut().is_some();
         Ok(listing)
     }
 }

@@ -22,11 +22,20 @@ pub struct Root {
 
 /// What of a tree somebody may see who searches or lists it.
 #[derive(Clone)]
-pub struct Window(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+pub struct Window(Arc<dyn Fn(&str) -> Seen + Send + Sync>);
+
+/// Whether a path is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Yes,
+    No,
+    /// Nobody could say any more: it is not shown, and what is shown is not all.
+    Unknown,
+}
 
 impl Window {
     /// Asked with each path that was found, relative to the root.
-    pub fn new(may_see: impl Fn(&str) -> bool + Send + Sync + 'static) -> Window {
+    pub fn new(may_see: impl Fn(&str) -> Seen + Send + Sync + 'static) -> Window {
         Window(Arc::new(may_see))
     }
 }
@@ -66,8 +75,8 @@ impl Root {
         Root { dir: Arc::clone(&self.dir), window: Some(window) }
     }
 
-    pub(crate) fn shows(&self, path: &Relative) -> bool {
-        self.window.as_ref().is_none_or(|window| (window.0)(path.as_str()))
+    pub(crate) fn shows(&self, path: &Relative) -> Seen {
+        self.window.as_ref().map_or(Seen::Yes, |window| (window.0)(path.as_str()))
     }
 
     /// Most bytes that one reading gives, whatever is asked for.

@@ -195,7 +195,8 @@ fn value(limit: Limit, limits: &Limits) -> String {
         Limit::Pids => format!(" ({})", limits.pids),
         Limit::Timeout => format!(" ({})", limits.timeout),
         Limit::CpuTime => limits.cpu_time.map_or_else(String::new, |span| format!(" ({span})")),
-        Limit::Disk | Limit::FileSize => format!(" ({})", limits.disk),
+        Limit::Disk => format!(" ({})", limits.disk),
+        Limit::FileSize => format!(" ({})", limits.file_size.unwrap_or(limits.disk)),
         Limit::Files => format!(" ({})", limits.files),
         Limit::Output => format!(" ({})", limits.output),
     }

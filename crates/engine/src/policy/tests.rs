@@ -628,8 +628,27 @@ impl Extended {
         }
     }
 
+    /// The same, with a workspace that has these files.
+    fn over(files: &[&str]) -> Extended {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::at(dir.path().join("home"));
+        options.minimum = hotcell_types::Level::LandlockOnly;
+        options.workspace = Some(dir.path().join("tree"));
+        for file in files {
+            let path = dir.path().join("tree").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "needle\n").unwrap();
+        }
+        let home = Home { engine: Engine::open(options).unwrap(), dir };
+        Extended { home, alice: approver("alice") }
+    }
+
     fn install(&self, source: &str) -> Result<u64, Problem> {
-        let mut rules = rules(&[&self.alice], "rules: []\nextensions: [more.ts]\n");
+        self.install_with("rules: []\n", source)
+    }
+
+    fn install_with(&self, text: &str, source: &str) -> Result<u64, Problem> {
+        let mut rules = rules(&[&self.alice], &format!("{text}extensions: [more.ts]\n"));
         rules.extensions.insert("more.ts".into(), source.into());
         self.home.install(&self.alice, rules)
     }
@@ -661,6 +680,68 @@ fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
     assert!(broken.problems[0].why.contains("too much"), "{broken:?}");
     // It goes on, and so does another process.
     assert_eq!(extended.add(2).status, Status::Success);
+}
+
+const NO_SECRETS: &str = "
+export default function secrets(call: { path?: string }) {
+    if (/^secrets(\\/|$)/.test(call.path ?? '')) return { decision: 'deny', reason: 'private' };
+    if (/broken$/.test(call.path ?? '')) throw new Error('cannot say');
+    return { decision: 'allow', reason: 'open' };
+}";
+
+/// What an extension says of a path, it says of what a search finds there.
+#[test]
+fn pol_09_no_search_shows_what_an_extension_would_not_let_be_named() {
+    let extended = Extended::over(&["secrets/a", "secrets/deep/b", "src/a", "src/key.pem"]);
+    let pem = "rules: [{ name: pem, match: { path: ['*.pem'] }, action: deny }]\n";
+    extended.install_with(pem, NO_SECRETS).unwrap();
+    let call = |tool: &str, args: Value| extended.home.call(tool, args);
+    for path in ["secrets/a", "secrets/deep/b", "src/key.pem"] {
+        assert_eq!(call("fs.read", json!({ "path": path })).status, Status::Blocked, "{path}");
+    }
+    assert_eq!(call("fs.read", json!({"path": "src/a"})).status, Status::Success);
+    for (tool, args) in [
+        ("search.grep", json!({"pattern": "needle"})),
+        ("search.glob", json!({"patterns": ["**"]})),
+        ("fs.list", json!({"path": ".", "depth": 9})),
+    ] {
+        let reply = call(tool, args);
+        assert_eq!(reply.status, Status::Success, "{tool}: {reply:?}");
+        let mut value = reply.value.unwrap();
+        // A list says what it leaves out.
+        if let Some(skipped) = value.as_object_mut().unwrap().remove("skipped") {
+            assert!(skipped != json!(0) && skipped != json!([]), "{tool}");
+        }
+        assert_eq!(value["truncated"], false, "{tool}: {value}");
+        let text = value.to_string();
+        assert!(text.contains("src/a"), "{tool}: {text}");
+        assert!(!text.contains("secrets") && !text.contains("key.pem"), "{tool}: {text}");
+    }
+}
+
+/// Where nothing can be said of a path, it is not shown, and the answer does not look whole.
+#[test]
+fn what_extensions_cannot_be_asked_about_is_not_shown_and_that_is_told() {
+    let extended = Extended::over(&["a", "b/broken", "c"]);
+    extended.install(NO_SECRETS).unwrap();
+    for (tool, args) in [
+        ("search.grep", json!({"pattern": "needle"})),
+        ("search.glob", json!({"patterns": ["**"]})),
+        ("fs.list", json!({"path": ".", "depth": 9})),
+    ] {
+        let value = extended.home.call(tool, args).value.unwrap();
+        assert_eq!(value["truncated"], true, "{tool}: {value}");
+        let shown = value.get("matches").or(value.get("entries")).unwrap().to_string();
+        assert!(!shown.contains("broken"), "{tool}: {value}");
+    }
+    // Of more than it asks about.
+    let names: Vec<String> = (0..4200).map(|number| format!("many/{number:04}")).collect();
+    let extended = Extended::over(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    extended.install(NO_SECRETS).unwrap();
+    let found = extended.home.call("search.glob", json!({"patterns": ["many/*"], "most": 10000}));
+    let value = found.value.unwrap();
+    let shown = value["entries"].as_array().unwrap().len();
+    assert!(value["truncated"] == true && (1..=4096).contains(&shown), "{shown}");
 }
 
 /// What is only asked asks them, too: otherwise it would say deny of everything.

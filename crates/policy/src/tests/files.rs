@@ -209,6 +209,36 @@ fn what_is_never_shown_is_told() {
     assert_eq!((prefix.as_str(), regex.as_str()), ("corp-", "tok_[a-z]{8}"));
 }
 
+/// A pattern of secrets looks at each byte once or is refused, whatever the text is.
+#[test]
+fn res_18_patterns_of_secrets_are_quick_or_refused() {
+    let load = |pattern: &str| {
+        Snapshot::load(format!("redact: [{{ regex: '{pattern}' }}]").as_bytes(), &shared().tools())
+    };
+    let texts = ["a".repeat(1 << 20), "ab".repeat(1 << 19), format!("{}!", "a".repeat(1 << 20))];
+    for pattern in ["(a+)+$", "(a|a)*b", "(a*)*c", "tok_[a-z]{8,}", "(?-u:\\b)key=[^ ]+", "x\\w+y"]
+    {
+        let loaded = load(pattern).unwrap_or_else(|faults| panic!("{pattern}: {faults:?}"));
+        let policy = loaded.snapshot;
+        let [Redact::Regex(expression)] = policy.redact() else { panic!() };
+        // Where this took time by the square, it would not come to an end.
+        let found = texts.iter().filter(|text| expression.compiled().is_match(text.as_bytes()));
+        assert!(found.count() <= texts.len());
+    }
+    for (pattern, why) in [
+        ("[ab]*a[ab]{400}c", "could be slow"),
+        ("c[ab]{400}a[ab]*", "could be slow"),
+        ("(?:[ab]{1,100}){1,100}c", "cannot be used"),
+        ("\\w{500}", "cannot be used"),
+        ("(?=a)b", "look-around"),
+        ("(a)\\1", "backreferences"),
+        ("\\bkey", "word boundaries"),
+    ] {
+        let faults = load(pattern).unwrap_err();
+        assert!(faults[0].to_string().contains(why), "{pattern}: {}", faults[0]);
+    }
+}
+
 #[test]
 fn a_digest_is_of_what_is_said_and_not_of_how() {
     let one = policy("rules: [{ name: a, match: { path: x }, action: deny }]");

@@ -162,6 +162,34 @@ fn schemas_that_do_not_compile_are_refused() {
     }
 }
 
+/// The library has an engine that backtracks as well. Nothing in a schema gets there: what only that could
+/// look for is refused wherever a pattern can stand, and what it would never finish is finished.
+#[test]
+fn res_18_no_pattern_of_a_schema_backtracks() {
+    for bad in ["(?=a)b", "(?!a)b", "(?<=a)b", "(a)\\1", "(?>a+)b", "a++b"] {
+        for place in [
+            json!({"pattern": bad}),
+            json!({"patternProperties": {bad: true}}),
+            json!({"propertyNames": {"pattern": bad}}),
+            json!({"$defs": {"x": {"pattern": bad}}, "properties": {"a": {"$ref": "#/$defs/x"}}}),
+            json!({"not": {"anyOf": [{"pattern": bad}]}}),
+            json!({"patternProperties": {bad: true}, "unevaluatedProperties": false}),
+            json!({"patternProperties": {bad: true}, "additionalProperties": false}),
+        ] {
+            // `a++` is one of many, twice, to an engine that looks at each byte once.
+            let is_fine = bad == "a++b";
+            assert_eq!(Schema::new(&place).is_ok(), is_fine, "{place}");
+        }
+    }
+    let text = format!("{}!", "a".repeat(1 << 20));
+    for hostile in ["^(a+)+$", "^(a|a)*$", "^(a*)*b", "^([a-z]+)*[0-9]$", "^[ab]{1,1000}c$"] {
+        let is_one = Schema::new(&json!({"properties": {"x": {"pattern": hostile}}})).unwrap();
+        assert!(is_one.validate(&json!({ "x": text })).is_err(), "{hostile}");
+        let name = json!({"patternProperties": {hostile: false}, "additionalProperties": true});
+        assert!(Schema::new(&name).unwrap().validate(&json!({ &text: 1 })).is_ok(), "{hostile}");
+    }
+}
+
 #[test]
 fn tool_06_large_deep_and_intricate_schemas_are_refused_at_once() {
     let deep = (0..65).fold(json!(true), |schema, _| json!({"not": schema}));

@@ -27,6 +27,7 @@ pub(super) const LIMITS: Limits = Limits {
     timeout: Span::seconds(10),
     cpu_time: None,
     disk: Bytes::mib(64),
+    file_size: None,
     files: Count::of(1000),
     open_files: Count::of(64),
     output: Bytes::kib(64),
