@@ -17,6 +17,9 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// A resident process may not grow by more: 300 runs that leak 8 KiB each do.
 const GROWTH_KIB: i64 = 2048;
 
+/// Nor may launchers, zygotes and what waits, of which some are renewed meanwhile.
+const GROWTH_BELOW_KIB: i64 = 6 * 1024;
+
 /// The kernel's count of network namespaces is of whole slabs on each processor.
 const SLAB_SLACK: i64 = 64;
 
@@ -96,6 +99,7 @@ impl Census {
             shared("System V objects", sysv(), 0),
             shared("id reservations", reserved_ids(), foreign_runs()),
             shared("resident KiB", resident_kib(), GROWTH_KIB),
+            shared("KiB of processes below", below_kib(&processes), GROWTH_BELOW_KIB),
         ];
         Census { counts }
     }
@@ -309,6 +313,26 @@ fn resident_kib() -> i64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Memory that is not a file's, of all of them.
+fn below_kib(processes: &[i32]) -> i64 {
+    let of = |pid: &i32| -> Option<i64> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    processes.iter().filter_map(of).sum()
+}
+
+/// Zygotes of this process: they alone have their script open.
+pub(crate) fn zygotes() -> Vec<i32> {
+    let is_one = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains("-S\0/proc/self/fd/5")
+            && fs::read_link(format!("/proc/{pid}/fd/5")).is_ok()
+    };
+    living().into_iter().filter(is_one).collect()
 }
 
 /// A process of the launcher that `parent` started: generation 0 is the guard, 1 the spawner.

@@ -1,7 +1,8 @@
 //! Many runs, one after the other and at once, ended in every way: what there is on the host is counted
 //! before and after, and is the same.
 //!
-//! `HOTCELL_SOAK` is the number of runs in a row (300 unless it is set). Each stage says what it did and
+//! `HOTCELL_SOAK` is the number of runs in a row (300 unless it is set), executed ones and then forked ones;
+//! 100000 is what is asked of warm starts. Each stage says what it did and
 //! how long it took. The first difference ends the program with a list of what was left.
 
 #[path = "../programs/binary.rs"]
@@ -9,6 +10,7 @@ mod binary;
 mod census;
 mod command;
 mod resident;
+mod warm;
 
 use std::time::Instant;
 
@@ -33,6 +35,8 @@ fn main() {
     let mut stages = Stages { wrong: Vec::new() };
     command::stages(&mut stages, runs);
     resident::stages(&mut stages, runs);
+    warm::stages(&mut stages, runs);
+    census::conclude();
     assert!(stages.wrong.is_empty(), "left behind:\n{}", stages.wrong.join("\n"));
 }
 

@@ -84,7 +84,6 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
     for (generation, name) in [(0, "guard"), (1, "spawner")] {
         kill_launcher(stages, generation, name, limits);
     }
-    census::conclude();
 }
 
 /// A launcher that dies costs the runs that it has, and no later one.

@@ -677,6 +677,105 @@ fn many_at_once_are_kept_apart() {
     });
 }
 
+/// Cells for the limits of one do not take the place of those of another.
+#[test]
+fn who_alternates_limits_finds_something_that_waits() {
+    let sandbox = warm();
+    let with = |files: u32| Attack::script("").limits(|l| l.files = Count::of(files));
+    let waits = |files: u32| run(&sandbox, with(files)).start == Start::Waiting;
+    for files in [200, 201] {
+        assert!(holds_within(Duration::from_secs(10), || waits(files)), "{files}");
+    }
+    let mut waited = 0;
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(100));
+        waited += usize::from(waits(200)) + usize::from(waits(201));
+    }
+    assert!(waited >= 16, "{waited} of 20");
+}
+
+/// What nobody asks for any more does not wait for ever.
+#[test]
+fn what_waits_expires() {
+    let never = Duration::from_secs(10_000);
+    let wait_most = Duration::from_secs(1);
+    let bounds =
+        Bounds { forks: u32::MAX, age: never, forks_most: u32::MAX, age_most: never, wait_most };
+    let sandbox = Sandbox::open_bounded(&settings(), bounds).unwrap();
+    warm_up(&sandbox);
+    let inits = || {
+        let all = descendants(std::process::id()).into_iter();
+        all.filter(|p| p.name == "hotcell-init").count()
+    };
+    assert!(holds_within(Duration::from_secs(5), || inits() > 0), "something waits");
+    assert!(holds_within(Duration::from_secs(10), || inits() == 0), "nothing waits any more");
+    assert_eq!(zygotes().len(), 1, "the zygote is still there");
+    forked(&sandbox, Attack::script(""));
+}
+
+/// Whoever was killed while it waited is nobody's loss.
+#[test]
+fn killed_cells_that_waited_are_replaced() {
+    let sandbox = warm();
+    let inits = || -> Vec<Process> {
+        let all = descendants(std::process::id()).into_iter();
+        all.filter(|p| p.name == "hotcell-init").collect()
+    };
+    for _ in 0..5 {
+        assert!(holds_within(Duration::from_secs(5), || !inits().is_empty()), "something waits");
+        inits().iter().for_each(kill_if_there);
+        let outcome = run(&sandbox, Attack::script("print(6 * 7)"));
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"));
+    }
+    warm_up(&sandbox);
+}
+
+#[test]
+fn a_shell_has_a_jail_that_waits() {
+    let sandbox = warm();
+    let waits = || run(&sandbox, Attack::shell("true")).start == Start::Ready;
+    assert!(holds_within(Duration::from_secs(10), waits));
+}
+
+/// What outlives a process is not seen by the next one either.
+#[test]
+fn no_object_of_one_run_is_in_the_next() {
+    let sandbox = warm();
+    let code = r"
+import ctypes, ctypes.util, os
+libc = ctypes.CDLL(None, use_errno=True)
+def is_made(got): return got != -1
+# System V objects by a key that all would have in common; files of POSIX ones; keys.
+print([is_made(libc.shmget(77, 4096, 0o1600 | 0o2000)), is_made(libc.semget(78, 1, 0o1600 | 0o2000)), is_made(libc.msgget(79, 0o1600 | 0o2000))])
+print(sorted(os.listdir('/dev/shm')))
+open('/dev/shm/sem.mark', 'w').write('x'); open('/dev/shm/mark', 'w').write('x')
+add_key = 248
+print(libc.syscall(add_key, b'user', b'mark', b'x', 1, -3), ctypes.get_errno())
+print(open('/proc/keys').read() if os.path.exists('/proc/keys') else '')
+";
+    let first = text(&forked(&sandbox, Attack::script(code)));
+    assert!(first.lines().nth(1) == Some("[]"), "{first}");
+    for _ in 0..4 {
+        assert_eq!(text(&forked(&sandbox, Attack::script(code))), first);
+    }
+}
+
+/// A program that ends its init ends its own run only.
+#[test]
+fn a_job_that_kills_its_parent_costs_the_others_nothing() {
+    let sandbox = warm();
+    let zygote = zygotes().pop().expect("there is a zygote");
+    let long = Attack::script("import time\ntime.sleep(1)\nprint('still here')");
+    let long = long.start_in(&sandbox);
+    for _ in 0..5 {
+        let code = "import os, signal\nfor s in range(1, 65):\n    try: os.kill(os.getppid(), s); os.kill(1, s)\n    except OSError: pass\nos.kill(-1, signal.SIGKILL)\n";
+        let outcome = run(&sandbox, Attack::script(code));
+        assert!(is_forked(&outcome), "{outcome:?}");
+    }
+    assert_eq!(text(&long.wait(&mut Quiet, None).unwrap()), "still here\n");
+    assert_eq!(zygotes().pop().expect("there is a zygote").pid, zygote.pid);
+}
+
 #[test]
 fn what_waits_takes_little_memory() {
     let sandbox = warm();

@@ -27,11 +27,20 @@ pub struct Kind {
 impl Kind {
     pub fn of(job: &crate::Job) -> Kind {
         Kind {
-            limits: job.limits,
             loopback: job.profile == Profile::StandardNet,
-            zygote: 0,
             #[cfg(feature = "holes")]
             holes: job.holes,
+            ..Kind::of_limits(job.limits)
+        }
+    }
+
+    pub(crate) fn of_limits(limits: Limits) -> Kind {
+        Kind {
+            limits,
+            loopback: false,
+            zygote: 0,
+            #[cfg(feature = "holes")]
+            holes: crate::Holes::default(),
         }
     }
 }

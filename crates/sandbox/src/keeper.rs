@@ -3,8 +3,8 @@
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,10 @@ use hotcell_jail::wire::Report;
 
 use crate::cell::{Cell, Kind};
 use crate::cgroup::Cgroup;
+use crate::demand::{Demand, Like};
 use crate::ids::Id;
 use crate::native::{Base, Ground};
+use crate::pressure::Pressure;
 use crate::start::next_report;
 use crate::warm::Seed;
 
@@ -22,6 +24,8 @@ use crate::warm::Seed;
 const RESIDENT_SINCE: usize = 2;
 /// Most cells that wait for jobs.
 const MOST_SPARES: usize = 8;
+/// How often it is looked what has waited for too long, and how much memory there is.
+const ROUND: Duration = Duration::from_secs(2);
 /// Most errands that wait for the thread.
 const MOST_ERRANDS: usize = 256;
 /// How long the init of an ended run may take to be gone.
@@ -61,6 +65,7 @@ impl Drop for Remains {
 /// Cells made ahead for jobs like the last ones.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
+    demand: Mutex<Demand>,
     waiting: Mutex<Vec<Cell>>,
 }
 
@@ -89,29 +94,72 @@ impl Spares {
         self.waiting().push(cell);
     }
 
-    /// Makes cells of this kind until there are enough, in place of others. If that fails, the next
-    /// job makes its own, and hears why.
-    fn replenish(&self, ground: &Ground, base: &Base, kind: Kind, enough: usize) {
+    /// Makes cells until there are enough of this kind, and ends those that are too many. If that fails, the
+    /// next job makes its own, and hears why.
+    fn replenish(&self, ground: &Ground, base: &Base, kind: Kind, pressure: Pressure) {
         loop {
+            let targets = self.targets(pressure);
+            let enough = targets.iter().find(|(of, _)| *of == kind).map_or(0, |(_, count)| *count);
             // Held while a cell is ordered, so that the job that needs it waits and orders no second.
             let mut waiting = self.waiting();
             if waiting.iter().filter(|cell| cell.kind == kind).count() >= enough {
+                let surplus = surplus(&mut waiting, &targets);
+                // Ending them takes a while.
+                drop(waiting);
+                drop(surplus);
                 return;
             }
             let Ok(cell) = Cell::order(ground, base, kind) else { return };
             waiting.push(cell);
-            let other = waiting.iter().position(|cell| cell.kind != kind);
-            let surplus = other.filter(|_| waiting.len() > enough);
-            let surplus = surplus.map(|place| waiting.remove(place));
-            // Ending it takes a while.
-            drop(waiting);
-            drop(surplus);
         }
+    }
+
+    /// Ends what nobody has asked for in a while, or what there is no memory for. Tells whether any is left.
+    fn shrink(&self, pressure: Pressure, wait_most: Duration) -> bool {
+        self.demand().forget(Instant::now(), wait_most);
+        let targets = self.targets(pressure);
+        let mut waiting = self.waiting();
+        let late: Vec<Cell> =
+            waiting.extract_if(.., |cell| cell.ordered.elapsed() > wait_most).collect();
+        let surplus = surplus(&mut waiting, &targets);
+        let is_any_left = !waiting.is_empty();
+        drop(waiting);
+        drop((late, surplus));
+        is_any_left
+    }
+
+    fn targets(&self, pressure: Pressure) -> Vec<(Kind, usize)> {
+        let each = processors().min(MOST_SPARES);
+        self.demand().targets(Instant::now(), pressure, each, MOST_SPARES)
+    }
+
+    fn demand(&self) -> MutexGuard<'_, Demand> {
+        self.demand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Cell>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes out what is beyond the targets, the oldest first.
+fn surplus(waiting: &mut Vec<Cell>, targets: &[(Kind, usize)]) -> Vec<Cell> {
+    let mut room = targets.to_vec();
+    // From the end: the newest stay.
+    let mut kept = Vec::with_capacity(waiting.len());
+    let mut surplus = Vec::new();
+    for cell in waiting.drain(..).rev() {
+        match room.iter_mut().find(|(kind, count)| *kind == cell.kind && *count > 0) {
+            Some((_, count)) => {
+                *count -= 1;
+                kept.push(cell);
+            }
+            None => surplus.push(cell),
+        }
+    }
+    kept.reverse();
+    *waiting = kept;
+    surplus
 }
 
 /// Sees to what needs not be waited for. In a process that goes on running jobs a thread does it;
@@ -120,10 +168,8 @@ impl Spares {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     ground: Arc<Ground>,
-    /// Jobs so far, those that run now, and the most that did at one time.
+    /// Jobs so far.
     jobs: AtomicUsize,
-    running: AtomicUsize,
-    at_once: AtomicUsize,
     is_closed: Arc<AtomicBool>,
     desk: Mutex<Desk>,
 }
@@ -137,15 +183,14 @@ struct Desk {
 
 #[derive(Debug)]
 enum Errand {
-    Replenish { base: Arc<Base>, kind: Kind, seed: Option<Seed>, enough: usize },
+    Replenish { base: Arc<Base>, like: Like },
     Bury(Remains),
 }
 
 /// A job's place among those that run. Dropping it makes way for another.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    kind: Kind,
-    seed: Option<Seed>,
+    like: Like,
     /// Goes before the keeper, so that a launcher that nobody needs ends before its runs are buried.
     base: Arc<Base>,
     keeper: Arc<Keeper>,
@@ -156,8 +201,6 @@ impl Keeper {
         Keeper {
             ground,
             jobs: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
-            at_once: AtomicUsize::new(0),
             is_closed: Arc::default(),
             desk: Mutex::default(),
         }
@@ -171,18 +214,15 @@ impl Keeper {
         seed: Option<Seed>,
     ) -> Seat {
         self.jobs.fetch_add(1, Ordering::Relaxed);
-        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
-        self.at_once.fetch_max(running, Ordering::Relaxed);
-        Seat { kind, seed, base: Arc::clone(base), keeper: Arc::clone(self) }
+        let like = Like { kind, seed };
+        base.spares.demand().begin(&like, Instant::now());
+        Seat { like, base: Arc::clone(base), keeper: Arc::clone(self) }
     }
 
-    fn replenish(&self, base: &Arc<Base>, kind: Kind, seed: Option<Seed>) {
-        if !self.is_resident() {
-            return;
+    fn replenish(&self, base: &Arc<Base>, like: &Like) {
+        if self.is_resident() {
+            self.send(Errand::Replenish { base: Arc::clone(base), like: like.clone() });
         }
-        let most = processors().min(MOST_SPARES);
-        let enough = self.at_once.load(Ordering::Relaxed).min(most);
-        self.send(Errand::Replenish { base: Arc::clone(base), kind, seed, enough });
     }
 
     fn is_resident(&self) -> bool {
@@ -253,8 +293,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.keeper.running.fetch_sub(1, Ordering::Relaxed);
-        self.keeper.replenish(&self.base, self.kind, self.seed.take());
+        self.base.spares.demand().end(&self.like, Instant::now());
+        self.keeper.replenish(&self.base, &self.like);
     }
 }
 
@@ -265,17 +305,77 @@ fn processors() -> usize {
 }
 
 fn work(ground: &Ground, errands: &Receiver<Errand>, is_closed: &AtomicBool) {
-    for errand in errands {
+    let mut rounds = Rounds::default();
+    loop {
+        let errand = match rounds.next_at() {
+            None => errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => errands.recv_timeout(at.saturating_duration_since(Instant::now())),
+        };
         match errand {
-            Errand::Replenish { .. } if is_closed.load(Ordering::Acquire) => {}
-            Errand::Replenish { base, mut kind, seed, enough } => {
-                if let Some(seed) = seed {
-                    base.nursery.hatch(ground, &base, &seed);
-                    kind.zygote = base.nursery.ready(&seed).unwrap_or(0);
-                }
-                base.spares.replenish(ground, &base, kind, enough);
+            Ok(Errand::Replenish { .. }) if is_closed.load(Ordering::Acquire) => {}
+            Ok(Errand::Replenish { base, like }) => {
+                rounds.visit(&base);
+                replenish(ground, &base, &like, rounds.pressure);
             }
-            Errand::Bury(remains) => drop(remains),
+            Ok(Errand::Bury(remains)) => drop(remains),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+        if rounds.next_at().is_some_and(|at| at <= Instant::now()) {
+            rounds.go();
+        }
+    }
+}
+
+fn replenish(ground: &Ground, base: &Base, like: &Like, pressure: Pressure) {
+    let mut kind = like.kind;
+    if let Some(seed) = &like.seed {
+        if pressure < Pressure::Short {
+            base.nursery.hatch(ground, base, seed);
+        }
+        kind.zygote = base.nursery.ready(seed).unwrap_or(0);
+    }
+    base.spares.demand().make(like, kind);
+    base.spares.replenish(ground, base, kind, pressure);
+}
+
+/// What is looked after as long as something waits, also when no job comes.
+#[derive(Debug)]
+struct Rounds {
+    pressure: Pressure,
+    bases: Vec<Weak<Base>>,
+    next: Instant,
+}
+
+impl Default for Rounds {
+    fn default() -> Rounds {
+        Rounds { pressure: Pressure::None, bases: Vec::new(), next: Instant::now() }
+    }
+}
+
+impl Rounds {
+    fn next_at(&self) -> Option<Instant> {
+        (!self.bases.is_empty()).then_some(self.next)
+    }
+
+    fn visit(&mut self, base: &Arc<Base>) {
+        let base = Arc::downgrade(base);
+        if !self.bases.iter().any(|known| known.ptr_eq(&base)) {
+            self.bases.push(base);
+        }
+    }
+
+    /// Ends what is not worth its memory, and forgets bases where nothing waits.
+    fn go(&mut self) {
+        self.pressure = Pressure::now();
+        let pressure = self.pressure;
+        self.bases.retain(|base| {
+            let Some(base) = base.upgrade() else { return false };
+            let wait_most = base.nursery.wait_most();
+            let is_any_left = base.spares.shrink(pressure, wait_most);
+            let is_wanted = pressure < Pressure::Short || !base.spares.demand().is_idle();
+            base.nursery.tend(is_wanted) || is_any_left
+        });
+        self.next = Instant::now() + ROUND;
     }
 }

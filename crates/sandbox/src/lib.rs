@@ -7,6 +7,7 @@
 mod cell;
 pub mod cgroup;
 mod collect;
+mod demand;
 pub mod host;
 mod ids;
 mod image;
@@ -17,6 +18,7 @@ mod launcher;
 mod layout;
 mod native;
 mod places;
+mod pressure;
 mod random;
 mod running;
 pub mod seccomp;

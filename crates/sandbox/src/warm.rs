@@ -254,6 +254,19 @@ impl Nursery {
         self.state().failures = 0;
     }
 
+    /// Ends those that were used for too long, or all that are not wanted. Tells whether any is left.
+    pub(crate) fn tend(&self, is_wanted: bool) -> bool {
+        let mut state = self.state();
+        state.look(&self.bounds);
+        if !is_wanted {
+            state.end(|_| true);
+        }
+        let is_any_left = !state.zygotes.is_empty();
+        drop(state);
+        self.bury();
+        is_any_left
+    }
+
     /// Waits until those are dead that were told to end.
     fn bury(&self) {
         let dying = mem::take(&mut self.state().dying);
