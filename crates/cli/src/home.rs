@@ -1,6 +1,9 @@
 //! The engine of this user's home, and how what it says is shown.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use hotcell_engine::{Anchor, Answer, Ask, Bounds, Early, Engine, OpenError, Options};
 use hotcell_local::{Remote, Unreached};
@@ -13,6 +16,9 @@ use crate::exit;
 use crate::kernel::not_asked;
 use crate::print::{self, harmless};
 use crate::problem::Problem;
+
+/// How long whoever serves a home may take to write down what it has answered.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Opens the engine, and with it the record.
 pub(crate) fn open(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
@@ -78,18 +84,31 @@ pub(crate) fn look_with(workspace: Option<PathBuf>) -> Result<Engine, Problem> {
 }
 
 /// Has whoever serves this home write down what was answered there: it is in the record before that is read.
-/// Who cannot be asked keeps nobody from looking.
+/// Who cannot be asked, or does not answer, keeps nobody from looking.
 pub(crate) fn settle(home: &Path) {
-    let settled = match Remote::find(home) {
-        Ok(None) => return,
+    if !hotcell_local::socket(home).exists() {
+        return;
+    }
+    let (tell, hear) = mpsc::channel();
+    let home = home.to_owned();
+    let ask = move || tell.send(settled(&home));
+    let asked = thread::Builder::new().name("settling".into()).spawn(ask);
+    let why = match asked.ok().and_then(|_| hear.recv_timeout(SETTLES_WITHIN).ok()) {
+        Some(Ok(())) => return,
+        Some(Err(problem)) => problem.line(),
+        None => "the hotcell that serves this home does not answer".to_owned(),
+    };
+    print::to_people(&format!(
+        "hotcell: what was called in the last moment may be missing here ({})\n",
+        harmless(&why)
+    ));
+}
+
+fn settled(home: &Path) -> Result<(), Problem> {
+    match Remote::find(home) {
+        Ok(None) => Ok(()),
         Ok(Some(remote)) => remote.settle().map_err(not_asked),
         Err(Unreached(problem)) => Err(problem.into()),
-    };
-    if let Err(problem) = settled {
-        print::to_people(&format!(
-            "hotcell: what was called in the last moment may be missing here ({})\n",
-            harmless(&problem.line())
-        ));
     }
 }
 

@@ -278,3 +278,18 @@ fn what_waits_for_its_turn_ends_with_whoever_serves() {
     let runs = world.run(&["runs", "--json"]).text();
     assert!(runs.lines().all(|run| run.contains("\"cancelled\"")), "{runs}");
 }
+
+/// It is for looking at what goes wrong as well.
+#[test]
+fn whoever_looks_at_a_home_does_not_wait_for_a_server_that_hangs() {
+    let Some(world) = world() else { return };
+    world.code(&[], "sh", "true").is(0, "", "");
+    let resident = serve(&world, "5m");
+    resident.signal(Signal::STOP);
+    let ran = world.run(&["runs", "--json"]);
+    resident.signal(Signal::CONT);
+    assert_eq!((ran.code, ran.text().lines().count()), (0, 1), "{ran:?}");
+    assert!(ran.errors().contains("may be missing here"), "{ran:?}");
+    resident.signal(Signal::TERM);
+    assert_eq!(resident.finish(LONG).code, 0);
+}
