@@ -533,7 +533,7 @@ fn xr_07_no_name_that_others_publish_takes_the_place_of_ones_own() {
         else {
             panic!()
         };
-        let made = reply.artifacts.iter().find(|made| made.name.to_string() == "out.txt");
+        let made = reply.artifacts.iter().find(|made| made.name == "out.txt");
         made.unwrap().id
     };
     let content = |by: &Caller, which: Which| match world
