@@ -129,7 +129,7 @@ pub fn schema(data: &[u8]) -> u64 {
     let schema = match Schema::new(&source) {
         Ok(schema) => schema,
         Err(fault) => {
-            all_told(&[fault.clone()]);
+            all_told(std::slice::from_ref(&fault));
             return 0x1000 | fault.what().len() as u64;
         }
     };
