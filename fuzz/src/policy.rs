@@ -146,8 +146,8 @@ pub fn expectation(data: &[u8]) -> u64 {
 
 pub(crate) fn expectation_seeds() -> Vec<Vec<u8>> {
     let words = [
-        "tests:\n- call: { operation: fs.write, path: a }\n  expect: allow\n  rules: [a]\n",
-        "tests: [{ name: x, call: { tool: t, args: { a: [1, ~] }, door: cli }, expect: deny, token: true, state: s, mode: debug }]\n",
+        "tests:\n- call: fs.write\n  args: { path: a }\n  expect: allow\n  rules: [a]\n",
+        "tests: [{ call: shell.run, args: { a: [1, ~, 2.5] }, state: idle, mode: debug, expect: review }]\n",
         "tests: []\n",
         "test:\n - &a *a\n",
     ];

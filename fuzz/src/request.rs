@@ -51,7 +51,7 @@ pub fn request(data: &[u8]) -> u64 {
         Ok(request) => request,
     };
     let has_key = request.key.is_some();
-    let called = Call::new(request, caller(), CallId::new(1, [0; 10]), registry());
+    let called = Call::new(request, caller(), CallId::new(2, [0; 10]), registry());
     match &called {
         Ok(call) => {
             let stored = call.to_bytes();
@@ -93,7 +93,7 @@ pub(crate) fn call_seeds() -> Vec<Vec<u8>> {
     let requests = request_seeds();
     let requests = requests.iter().filter_map(|text| Request::from_json(text).ok());
     let calls = requests.filter_map(|request| {
-        Call::new(request, caller(), CallId::new(1, [0; 10]), registry()).ok()
+        Call::new(request, caller(), CallId::new(2, [0; 10]), registry()).ok()
     });
     let calls: Vec<Vec<u8>> = calls.map(|call| call.to_bytes()).collect();
     assert!(!calls.is_empty());
@@ -129,7 +129,7 @@ pub fn schema(data: &[u8]) -> u64 {
     let schema = match Schema::new(&source) {
         Ok(schema) => schema,
         Err(fault) => {
-            all_told(&[fault.clone()]);
+            all_told(std::slice::from_ref(&fault));
             return 0x1000 | fault.what().len() as u64;
         }
     };
@@ -185,7 +185,7 @@ pub(crate) fn batch_seeds() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-const TOOL: &str = r#"{"name":"fs.write","version":"1.0.0","title":"Write","description":"Writes a file.","input":{"type":"object","properties":{"path":{"type":"string","x-hotcell":"path"},"size":{"type":"integer"},"text":{"type":"string"},"open":{"type":"object"}},"required":["path"]},"output":true,"effects":["write"],"category":"files","tags":["a"],"limits":{"timeout":"30s"},"examples":[{"input":{"path":"a"},"title":"x"}]}"#;
+const TOOL: &str = r#"{"name":"fs.write","version":"1.0.0","title":"Write","description":"Writes a file.","input":{"type":"object","properties":{"path":{"type":"string","x-hotcell":"path"},"size":{"type":"integer"},"text":{"type":"string"},"open":{"type":"object"}},"required":["path"]},"output":true,"effects":["write"],"category":"files","tags":["a"],"limits":{"timeout":"30s"},"examples":[{"input":{"path":"a"},"output":1}]}"#;
 
 fn caller() -> Caller {
     Caller::local(Name::LOCAL, Door::Cli)
@@ -195,7 +195,7 @@ fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         let registry = Registry::new();
-        let plain = TOOL.replace(r#","examples":[{"input":{"path":"a"},"title":"x"}]"#, "");
+        let plain = TOOL.replace(r#","examples":[{"input":{"path":"a"},"output":1}]"#, "");
         let plain = plain.replace(r#","limits":{"timeout":"30s"}"#, "");
         registry.register(Tool::from_json(plain.as_bytes()).expect("a tool")).expect("a tool");
         registry
@@ -210,7 +210,7 @@ fn arguments_as_bytes_and_as_a_value_are_the_same() {
 
     let calls = [Arguments::Bytes(bytes.to_vec()), Arguments::Value(value)].map(|arguments| {
         let request = Request::new("fs.write".parse().unwrap(), arguments);
-        Call::new(request, caller(), CallId::new(1, [0; 10]), registry()).unwrap().to_bytes()
+        Call::new(request, caller(), CallId::new(2, [0; 10]), registry()).unwrap().to_bytes()
     });
     assert_eq!(calls[0], calls[1]);
 }
@@ -218,10 +218,10 @@ fn arguments_as_bytes_and_as_a_value_are_the_same() {
 #[test]
 fn the_seeds_get_as_far_as_they_can() {
     let tools: Vec<bool> = tool_seeds().iter().map(|seed| Tool::from_json(seed).is_ok()).collect();
-    assert_eq!(tools, [true, true, false]);
+    assert_eq!(tools, [true, true, false], "{:?}", Tool::from_json(TOOL.as_bytes()));
     let requests: Vec<bool> =
         request_seeds().iter().map(|seed| Request::from_json(seed).is_ok()).collect();
-    assert_eq!(requests, [true, true, true, false]);
+    assert_eq!(requests, [true, true, false, false]);
     assert_eq!(call_seeds().len(), 3);
     let jobs = |seed: &Vec<u8>| {
         let jobs = Jobs::new(seed.as_slice(), None);

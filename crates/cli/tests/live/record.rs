@@ -346,7 +346,7 @@ outside, whole = sys.argv[1], tarfile.open("home.tar")
 parts = [(entry, whole.extractfile(entry).read()) for entry in whole.getmembers()]
 database = next(content for entry, content in parts if entry.name == "hotcell.db")
 
-def make(name, entries, first=True, form=tarfile.USTAR_FORMAT):
+def make(name, entries, first=True, form=tarfile.USTAR_FORMAT, without=None):
     out = tarfile.open(name + ".tar", "w", format=form)
     def add(entry, content=b""):
         entry.size = len(content) if entry.isreg() else 0
@@ -363,7 +363,8 @@ def make(name, entries, first=True, form=tarfile.USTAR_FORMAT):
         add(entry, content)
     if not first:
         for entry, content in parts[1:]:
-            add(tarfile.TarInfo(entry.name), content)
+            if entry.name != without:
+                add(tarfile.TarInfo(entry.name), content)
     out.close()
     print(name)
 
@@ -398,6 +399,10 @@ for first in (True, False):
     both("pax-size", (entry("anchor.log", pax={"size": "0"}), inner), form=tarfile.PAX_FORMAT)
     both("pax-path", (entry("anchor.log", pax={"path": "../canary"}), evil), form=tarfile.PAX_FORMAT)
     both("gnu-long", (entry("x" * 200 + "/../../canary"), evil), form=tarfile.GNU_FORMAT)
+# In the place of what a backup has, with nothing else that is wrong.
+for kind in (tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE):
+    made = entry("anchor.log", kind, outside + "/canary")
+    make("instead-" + kind.decode(), [(made, b"")], first=False, without="anchor.log")
 # A size that is none.
 raw = bytearray(open("home.tar", "rb").read())
 for name, size in (("negative", b"\xff" * 12), ("huge", b"\x80" + b"\0" * 3 + b"\x7f" * 8)):
@@ -425,7 +430,7 @@ fn fs_22_fs_23_a_hostile_archive_is_refused_as_a_whole() {
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let names = String::from_utf8(made.stdout).unwrap();
-    assert_eq!(names.lines().count(), 34);
+    assert_eq!(names.lines().count(), 39);
     let other = world.at("other");
     for name in names.lines() {
         let archive = format!("{name}.tar");
