@@ -48,14 +48,19 @@ fn kill(process: &Process, signal: Signal) {
     kill_process(Pid::from_raw(process.pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Zygotes of this process: they alone have the script of one open. Their cells have a parent of their own
-/// among them.
+/// Zygotes of this process: they alone have the script of one open, but for cells that are being born, which
+/// have a pid namespace of their own already.
 fn zygotes() -> Vec<Process> {
     let family = descendants(std::process::id());
     let has_script = |p: &Process| std::fs::read_link(format!("/proc/{}/fd/5", p.pid)).is_ok();
+    let depth = |status: String| status.split_whitespace().count();
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap().to_owned();
+    let of_launcher = depth(own) + 1;
     family
         .into_iter()
         .filter(|p| p.file("cmdline").contains("-S\0/proc/self/fd/5") && has_script(p))
+        .filter(|p| depth(p.status("NSpid:")) == of_launcher)
         .collect()
 }
 
