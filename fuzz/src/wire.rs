@@ -67,8 +67,13 @@ pub fn wire_order(data: &[u8]) -> u64 {
 }
 
 pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
-    let limits =
-        Limits { disk_bytes: 1 << 29, file_bytes: 1 << 29, files: 10_000, open_files: 1024, ..Limits::default() };
+    let limits = Limits {
+        disk_bytes: 1 << 29,
+        file_bytes: 1 << 29,
+        files: 10_000,
+        open_files: 1024,
+        ..Limits::default()
+    };
     let order = |born, joins, cgroup_name| {
         let entrance = Entrance { born, joins };
         Order {
@@ -197,6 +202,7 @@ pub fn wire_report(data: &[u8]) -> u64 {
         Report::Gone(_) => 6,
         Report::Hatched => 130,
         Report::Born => 131,
+        Report::Outgrown => 132,
         Report::Poised { landlock_denied } => 128 + u64::from(landlock_denied),
     }
 }
@@ -218,6 +224,7 @@ pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
         Report::Poised { landlock_denied: true },
         Report::Hatched,
         Report::Born,
+        Report::Outgrown,
     ];
     reports.iter().map(|report| written(|w| report.write(w))).collect()
 }
