@@ -60,7 +60,9 @@ impl World {
 fn limits_of(world: &World, reply: &Reply) -> Value {
     let caller = Caller::local(Name::LOCAL, Door::Library);
     match world.engine.ask(&caller, Ask::Show(reply.id)) {
-        Answer::Shown(shown) => shown.result.value().unwrap()["run"]["limits"].clone(),
+        Answer::Shown(shown) => {
+            shown.result.value().unwrap().pointer("/run/limits").unwrap().clone()
+        }
         other => panic!("{other:?}"),
     }
 }
