@@ -58,7 +58,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("OUT-09", NO_MODEL),
     ("OUT-10", "no name is looked up: no run reaches a network, and there is no proxy"),
     ("OUT-11", "there is no client of other servers of tools"),
-    ("OUT-12", "there are no clients of ours that try again"),
 ];
 
 fn published() -> BTreeSet<String> {
