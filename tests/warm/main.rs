@@ -604,7 +604,7 @@ fn what_is_born_while_its_zygote_dies_is_reaped() {
             };
             let (one, another) = (scope.spawn(work), scope.spawn(work));
             std::thread::sleep(Duration::from_millis(round));
-            zygotes().iter().for_each(|zygote| kill_if_there(zygote));
+            zygotes().iter().for_each(kill_if_there);
             one.join().unwrap();
             another.join().unwrap();
         });
