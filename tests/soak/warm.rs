@@ -59,7 +59,7 @@ fn is_forked(outcome: &Outcome) -> bool {
 /// Mostly nothing, now and then everything. Tells how many were forked.
 fn run_many(sandbox: &Sandbox, count: usize) -> usize {
     let one = |number: usize| {
-        let clutters = number.is_multiple_of(10);
+        let clutters = number.is_multiple_of(50);
         let (code, expected) =
             if clutters { (CLUTTER, Status::Failure) } else { ("", Status::Success) };
         let outcome = run(sandbox, code);
@@ -82,7 +82,10 @@ fn settle(sandbox: &Sandbox) {
 
 pub(crate) fn stages(stages: &mut Stages, runs: usize) {
     let settings = Settings { minimum: Level::NoProc, home: home().to_owned() };
-    drop(run(&Sandbox::open(&settings).unwrap(), ""));
+    // What is made once and kept for the life of the process is made now.
+    let first = Sandbox::open(&settings).unwrap();
+    settle(&first);
+    drop(first);
     let start = Census::settled();
     let mut sandbox = None;
     let opened = sandbox.insert(Sandbox::open(&settings).unwrap());

@@ -316,8 +316,8 @@ fn a_zygote_has_no_powers() {
     }
     assert_eq!(zygote.status("Seccomp:"), "2");
     let limits = zygote.file("limits");
-    let locked = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap();
-    assert!(locked.contains(" 65536 "), "{locked}");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert!(core.split_whitespace().skip(4).take(2).eq(["0", "0"]), "{core}");
     let cgroups = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let memory = |text: &str| {
         let is_memory = |l: &&str| l.contains(":memory:") || l.starts_with("0::/");

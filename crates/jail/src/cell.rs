@@ -420,8 +420,19 @@ fn stand_alone() -> Done {
 }
 
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
-    limit_what_is_the_same()?;
-    let fixed = [(Resource::Fsize, limits.file_bytes), (Resource::Nofile, limits.open_files)];
+    /// Locked memory, queued signals and message queues: enough for ordinary programs, nothing to
+    /// hoard with.
+    const LOCKED: u64 = 64 * 1024;
+    const PENDING: u64 = 1024;
+    const QUEUES: u64 = 64 * 1024;
+    limit_oneself()?;
+    let fixed = [
+        (Resource::Memlock, LOCKED),
+        (Resource::Sigpending, PENDING),
+        (Resource::Msgqueue, QUEUES),
+        (Resource::Fsize, limits.file_bytes),
+        (Resource::Nofile, limits.open_files),
+    ];
     let per_process = [(Resource::Data, limits.data_bytes), (Resource::Nproc, limits.processes)];
     let wanted = per_process.into_iter().filter(|&(_, value)| value != 0);
     for (resource, value) in fixed.into_iter().chain(wanted) {
@@ -434,22 +445,12 @@ fn limit(limits: &Limits) -> rustix::io::Result<()> {
     }
 }
 
-/// What every run and every zygote has.
-pub(crate) fn limit_what_is_the_same() -> rustix::io::Result<()> {
-    /// Locked memory, queued signals and message queues: enough for ordinary programs, nothing to
-    /// hoard with.
-    const LOCKED: u64 = 64 * 1024;
-    const PENDING: u64 = 1024;
-    const QUEUES: u64 = 64 * 1024;
-    let fixed = [
-        (Resource::Core, 0),
-        (Resource::Memlock, LOCKED),
-        (Resource::Sigpending, PENDING),
-        (Resource::Msgqueue, QUEUES),
-        (Resource::Nice, 0),
-        (Resource::Rtprio, 0),
-    ];
-    fixed.into_iter().try_for_each(|(resource, value)| limit_to(resource, value, value))
+/// What every run and every zygote has. Nothing that is counted for a user: the limit of whoever makes a
+/// user namespace holds for all that are in such ones together, so that runs of one zygote would take from
+/// each other.
+pub(crate) fn limit_oneself() -> rustix::io::Result<()> {
+    let all = [Resource::Core, Resource::Nice, Resource::Rtprio];
+    all.into_iter().try_for_each(|resource| limit_to(resource, 0, 0))
 }
 
 /// A lower hard limit that the host already set stays.

@@ -7,8 +7,8 @@
 //! has, the root tree of runs, a cgroup of its own, and no network.
 //!
 //! What it cannot have is what its children could not take off again or build under: Landlock forbids every
-//! mount to whoever is in a domain, so that no cell could have its own places; and the limits that differ
-//! from run to run can only be lowered. Its filter forbids what neither cells nor programs of any profile
+//! mount to whoever is in a domain, so that no cell could have its own places; and limits can only be
+//! lowered, or hold for all its children together. Its filter forbids what neither cells nor programs of any profile
 //! do. It answers by way of SECCOMP_RET_TRACE, which without a tracer is ENOSYS and, unlike an error,
 //! weaker than a report: what a run's own filter reports stays reported.
 
@@ -304,7 +304,7 @@ fn execute(
     rustix::process::chdir(c"/").at(step)?;
     enter_cgroup(wanted, fds).at(step)?;
     settle_descriptors(line, fds).at(step)?;
-    cell::limit_what_is_the_same().at(step)?;
+    cell::limit_oneself().at(step)?;
     cell::drop_bounding_set().at(step)?;
     let (uid, gid) = (Uid::from_raw(wanted.uid), Gid::from_raw(wanted.gid));
     if rustix::process::geteuid() != uid {
