@@ -197,6 +197,7 @@ pub fn wire_report(data: &[u8]) -> u64 {
         Report::Gone(_) => 6,
         Report::Hatched => 130,
         Report::Born => 131,
+        Report::Outgrown => 132,
         Report::Poised { landlock_denied } => 128 + u64::from(landlock_denied),
     }
 }
@@ -218,6 +219,7 @@ pub(crate) fn report_seeds() -> Vec<Vec<u8>> {
         Report::Poised { landlock_denied: true },
         Report::Hatched,
         Report::Born,
+        Report::Outgrown,
     ];
     reports.iter().map(|report| written(|w| report.write(w))).collect()
 }
