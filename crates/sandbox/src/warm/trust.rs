@@ -12,8 +12,9 @@ const ROOT: u32 = 0;
 /// What makes its directory, or the one above, a virtual environment: its content says where Python has its
 /// library from.
 const VENV_FILE: &str = "pyvenv.cfg";
-/// Where packages are that others installed. A zygote executes nothing of them.
-const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
+/// Where packages are that others installed, and the library's own tests, which are most of it. A zygote
+/// executes nothing of them.
+const NEVER_LOADED: [&str; 3] = ["site-packages", "dist-packages", "test"];
 /// Most files of a standard library. It has some 2000.
 const MOST_FILES: usize = 50_000;
 
@@ -70,7 +71,7 @@ fn is_ours_below(dir: &Path, left: &mut usize) -> bool {
         *left = less;
         let Ok(entry) = entry else { return false };
         let (path, Ok(about)) = (entry.path(), entry.metadata()) else { return false };
-        if PACKAGES.iter().any(|name| entry.file_name() == *name) {
+        if NEVER_LOADED.iter().any(|name| entry.file_name() == *name) {
             return true;
         }
         if about.is_symlink() {
