@@ -434,6 +434,11 @@ impl Engine {
         self.record.get_or_init(open).as_ref()
     }
 
+    /// The same, if it is open by now.
+    pub(crate) fn record_at_once(&self) -> Option<&Record> {
+        self.record.get()?.as_ref().ok()
+    }
+
     /// The same, for the path.
     pub(crate) fn recording(&self) -> Result<&Record, Problem> {
         self.record().map_err(|error| {

@@ -181,15 +181,42 @@ impl Engine {
     pub fn check_key(&self, text: &str, door: Door, clock: i64) -> Result<Admitted, NotAdmitted> {
         let moment = moment(clock).map_err(NotAdmitted::Failed)?;
         let seen = self.see_keys(&moment).map_err(NotAdmitted::Failed)?;
-        let time = self.gate.time(&seen, &moment).ok_or_else(|| NotAdmitted::Failed(no_time()))?;
+        let admitted = self.admit(text, door, &seen, &moment);
+        // What cannot be written down is nothing to turn anybody away for.
+        self.note_uses_in_time(Instant::now()).ok();
+        admitted
+    }
+
+    /// The same, if it can be told without waiting for anything or anybody: for threads that must not. The
+    /// first check of all, one after keys have changed, and now and then another tell nothing here.
+    pub fn check_key_at_once(
+        &self,
+        text: &str,
+        door: Door,
+        clock: i64,
+    ) -> Option<Result<Admitted, NotAdmitted>> {
+        let moment = moment(clock).ok()?;
+        let seen = self.gate.seen.try_lock().ok()?.clone()?;
+        let record = self.record_at_once()?;
+        let is_current = record.glance(|conn| seen.keys.are_current(conn))?;
+        let is_noted = self.gate.is_noted(Instant::now());
+        (is_current && is_noted).then(|| self.admit(text, door, &seen, &moment))
+    }
+
+    fn admit(
+        &self,
+        text: &str,
+        door: Door,
+        seen: &Seen,
+        moment: &Moment,
+    ) -> Result<Admitted, NotAdmitted> {
+        let time = self.gate.time(seen, moment).ok_or_else(|| NotAdmitted::Failed(no_time()))?;
         let checked = seen.keys.check(text, time);
         match &checked {
             Ok(key) => drop(self.gate.uses().last.insert(key.id, time)),
             Err(Refused::Expired) => self.gate.uses().has_expired = true,
             Err(_) => {}
         }
-        // What cannot be written down is nothing to turn anybody away for.
-        self.note_uses_in_time(Instant::now()).ok();
         let key = checked?;
         let Key { id, tenant, subject, scopes, rate, concurrent, expires, .. } = &**key;
         let caller = Caller { tenant: tenant.clone(), subject: subject.clone(), door };
@@ -223,8 +250,7 @@ impl Engine {
     }
 
     fn note_uses_in_time(&self, now: Instant) -> Result<(), Problem> {
-        let is_soon = |noted: Instant| now.saturating_duration_since(noted) < NOTED_EVERY;
-        if self.gate.uses().noted.is_some_and(is_soon) { Ok(()) } else { self.note_uses(now) }
+        if self.gate.is_noted(now) { Ok(()) } else { self.note_uses(now) }
     }
 
     /// Writes down when keys were used last, and with it what time it is by now.
@@ -261,6 +287,12 @@ impl Gate {
 
     fn uses(&self) -> MutexGuard<'_, Uses> {
         lock(&self.uses)
+    }
+
+    /// Whether uses were written down a short while ago.
+    fn is_noted(&self, now: Instant) -> bool {
+        let is_soon = |noted: Instant| now.saturating_duration_since(noted) < NOTED_EVERY;
+        self.uses().noted.is_some_and(is_soon)
     }
 }
 

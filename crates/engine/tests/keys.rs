@@ -168,6 +168,28 @@ fn an_expired_key_stays_expired_whatever_the_clock_says() {
     assert!(matches!(at(&engine, i64::MAX), Err(NotAdmitted::Failed(_))), "that is no time");
 }
 
+#[test]
+fn a_check_that_waits_for_nothing_tells_what_another_would_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, other) = (open(dir.path()), open(dir.path()));
+    let (text, key) = made(&engine, new("acme"));
+    let text = text.reveal();
+    let at_once = |text: &str| engine.check_key_at_once(text, Door::Rest, now());
+    assert!(at_once(text).is_none(), "the first one has to look");
+    let admitted = check(&engine, text).unwrap();
+    assert_eq!(at_once(text).unwrap().unwrap(), admitted);
+    let unknown = format!("{}0", text.split_at(text.len() - 1).0);
+    let refused = [unknown.as_str(), "", "hck_"].map(|text| at_once(text).unwrap().unwrap_err());
+    assert_eq!(
+        refused,
+        [unknown.as_str(), "", "hck_"].map(|text| check(&engine, text).unwrap_err())
+    );
+    revoke(&other, &operator(), key.id).unwrap();
+    assert!(at_once(text).is_none(), "what another one changed has to be looked at");
+    assert_eq!(check(&engine, text).unwrap_err(), NotAdmitted::Refused(Refused::Revoked));
+    assert_eq!(at_once(text).unwrap().unwrap_err(), NotAdmitted::Refused(Refused::Revoked));
+}
+
 /// Not a test: another process, which revokes a key.
 #[test]
 #[ignore = "started by another test"]

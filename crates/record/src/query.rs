@@ -192,6 +192,18 @@ impl Record {
         result
     }
 
+    /// What one statement says, if that can be known without waiting: for a connection, or for a lock of
+    /// another process. Whoever gets nothing asks in another way, and hears there what is wrong.
+    pub fn glance<T, E>(&self, look: impl FnOnce(&Connection) -> Result<T, E>) -> Option<T> {
+        let readers = &self.shared().readers;
+        let connection = readers.idle()?;
+        connection.busy_timeout(Duration::ZERO).ok()?;
+        let seen = look(&connection).ok();
+        connection.busy_timeout(readers.busy).ok()?;
+        readers.give_back(connection);
+        seen
+    }
+
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
@@ -264,8 +276,12 @@ impl Readers {
     }
 
     fn take(&self) -> Result<Connection, OpenError> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.map_or_else(|| db::connect(&self.database, Access::Read, self.busy), Ok)
+        self.idle().map_or_else(|| db::connect(&self.database, Access::Read, self.busy), Ok)
+    }
+
+    /// One that is open, and that nobody uses.
+    fn idle(&self) -> Option<Connection> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn give_back(&self, connection: Connection) {

@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 
 /// Lines that wait to be written.
 const MOST_WAITING: usize = 4096;
+/// Lines of so long are written with one call: to be woken for each would take longer than to write it.
+const TOGETHER: Duration = Duration::from_millis(2);
 /// How long the last lines may take.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -87,24 +89,32 @@ impl Log {
 fn write(told: &Receiver<Line>, mut out: impl Write, dropped: &AtomicU64, form: LogForm) {
     let redactor = Redactor::new(&[]);
     let mut known = 0;
-    while let Ok(line) = told.recv() {
-        let line = match line {
-            Line::Said(line) => line,
-            Line::Last(done) => {
-                done.send(()).ok();
-                continue;
+    while let Ok(first) = told.recv() {
+        thread::sleep(TOGETHER);
+        let (mut all, mut lines, mut done) = (Vec::new(), 0, None);
+        for line in std::iter::once(first).chain(told.try_iter().take(MOST_WAITING)) {
+            match line {
+                Line::Said(line) => {
+                    all.extend_from_slice(&redactor.redact(line.as_bytes()));
+                    all.push(b'\n');
+                    lines += 1;
+                }
+                // There is one end.
+                Line::Last(tell) => done = Some(tell),
             }
-        };
+        }
         let lost = dropped.load(Ordering::Relaxed);
-        let mut all = redactor.redact(line.as_bytes()).into_owned();
-        all.push(b'\n');
         if lost > known {
             known = lost;
             all.extend(lost_lines(form, lost).bytes());
         }
         // A disk that is full, or a reader that left, keeps nobody from being served.
         if out.write_all(&all).and_then(|()| out.flush()).is_err() {
-            dropped.fetch_add(1, Ordering::Relaxed);
+            dropped.fetch_add(lines, Ordering::Relaxed);
+        }
+        if let Some(done) = done {
+            // Who waited for it may have given up.
+            done.send(()).ok();
         }
     }
 }
