@@ -50,13 +50,16 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
     let opened = sandbox.insert(open());
     run_at_once(opened, limits);
     run_many(opened, WARM, limits);
+    run_of_each_kind(opened, limits);
     let warm = Census::settled();
-    stages.from(&format!("{runs} runs in a row"), &warm, || run_many(opened, runs, limits));
+    stages.from(&format!("{runs} runs in a row"), &warm, || {
+        run_many(opened, runs, limits);
+        run_of_each_kind(opened, limits);
+    });
     stages.from("64 runs at once, three times", &warm, || {
         for _ in 0..3 {
             run_at_once(opened, limits);
-            // The cells that are made ahead are for jobs like the last one.
-            run_many(opened, 2, limits);
+            run_of_each_kind(opened, limits);
         }
     });
     stages.from("runs that are dropped, cancelled, paused or out of time", &warm, || {
@@ -74,11 +77,9 @@ pub(crate) fn stages(stages: &mut Stages, runs: usize) {
                 running.handle().pause().unwrap();
                 drop(running);
             }
-            let short = Limits { timeout: Span::millis(20), ..limits };
-            let running = opened.start(job(&["sleep", "100"], short)).unwrap();
-            assert_eq!(finish(running).status, Status::Timeout);
+            run_out_of_time(opened, limits);
         }
-        run_many(opened, 2, limits);
+        run_of_each_kind(opened, limits);
     });
     stages.from("everything, once the sandbox is closed", &start, || drop(sandbox.take()));
     for (generation, name) in [(0, "guard"), (1, "spawner")] {
@@ -122,6 +123,18 @@ fn run_at_once(sandbox: &Sandbox, limits: Limits) {
     for running in running {
         assert_eq!(finish(running).status, Status::Success);
     }
+}
+
+fn run_out_of_time(sandbox: &Sandbox, limits: Limits) {
+    let short = Limits { timeout: Span::millis(20), ..limits };
+    let running = sandbox.start(job(&["sleep", "100"], short)).unwrap();
+    assert_eq!(finish(running).status, Status::Timeout);
+}
+
+/// The cells that are made ahead are for jobs like the last ones of each kind.
+fn run_of_each_kind(sandbox: &Sandbox, limits: Limits) {
+    run_out_of_time(sandbox, limits);
+    run_many(sandbox, 2, limits);
 }
 
 /// Mostly nothing, now and then everything.
