@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, LONG, Server};
+use crate::support::{Answer, LONG, Server, until};
 
 /// A batch whose body is still being sent.
 struct Sending {
@@ -75,14 +75,6 @@ fn lines(answer: &Answer) -> Vec<Value> {
 fn runs(server: &Server, key: &str) -> Vec<Value> {
     let all = server.get("/v1/runs?limit=1000", Some(key)).json();
     all["runs"].as_array().unwrap().clone()
-}
-
-fn until(look: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !look() {
-        assert!(begun.elapsed() < LONG);
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

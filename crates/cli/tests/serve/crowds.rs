@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Answer, LONG, Server, skip};
+use crate::support::{Answer, LONG, Server, skip, until};
 
 /// Somebody who only wants to know; the longest that an answer took.
 fn healthy(server: &Server, key: &str, times: usize) -> Duration {
@@ -251,14 +251,6 @@ fn number(server: &Server, key: &str, family: &str) -> usize {
     let text = server.get("/metrics", Some(key)).text();
     let line = text.lines().find_map(|line| line.strip_prefix(family)?.strip_prefix(' '));
     line.map_or(0, |number| number.parse().unwrap())
-}
-
-fn until(look: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !look() {
-        assert!(begun.elapsed() < LONG);
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Both keys are of the one tenant that there is without anybody's saying, as most keys are.

@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use crate::person::{self, PASSPHRASE, at_terminal};
-use crate::support::{Server, command};
+use crate::support::Server;
 
 #[test]
 fn nobody_comes_in_without_a_key_api_01() {
@@ -134,13 +133,7 @@ fn what_is_another_tenants_is_not_there_api_02() {
 fn what_waits_for_another_tenant_is_not_there_api_02() {
     let rules =
         "rules:\n  - { name: look, match: { tool: add }, action: require_review, reason: sums }\n";
-    let server = Server::prepared(|dir| {
-        let typed = [("New passphrase for alice: ", PASSPHRASE), ("The same again: ", PASSPHRASE)];
-        let (made, screen) = at_terminal(&command(dir, &["approver", "new", "alice"]), &typed);
-        assert!(made.status.success(), "{screen}");
-        let line = String::from_utf8(made.stdout).unwrap();
-        person::follow(&dir.path().join("home"), &[line.trim_end().parse().unwrap()], rules);
-    });
+    let server = Server::with_alice(rules);
     let whose = format!("uid{}", rustix::process::geteuid().as_raw());
     let own = server.key_with("admin", &["--subject", &whose]);
     // The same name, in another tenant.

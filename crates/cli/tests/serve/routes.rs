@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::person::{self, PASSPHRASE, at_terminal};
-use crate::support::{Server, command};
+use crate::person::{PASSPHRASE, at_terminal};
+use crate::support::Server;
 
 fn good(server: &Server, key: &str, method: &str, path: &str, body: Option<Value>) -> Value {
     let body = body.map(|body| body.to_string());
@@ -167,13 +167,7 @@ fn tools_and_the_policy_can_be_asked() {
 fn what_somebody_has_to_agree_to_waits_and_is_withdrawn_or_carried_out() {
     let rules =
         "rules:\n  - { name: look, match: { tool: add }, action: require_review, reason: sums }\n";
-    let server = Server::prepared(|dir| {
-        let typed = [("New passphrase for alice: ", PASSPHRASE), ("The same again: ", PASSPHRASE)];
-        let (made, screen) = at_terminal(&command(dir, &["approver", "new", "alice"]), &typed);
-        assert!(made.status.success(), "{screen}");
-        let line = String::from_utf8(made.stdout).unwrap();
-        person::follow(&dir.path().join("home"), &[line.trim_end().parse().unwrap()], rules);
-    });
+    let server = Server::with_alice(rules);
     let key = server.key("admin");
     let sum = json!({"arguments": {"a": 1, "b": 2}}).to_string();
     let ask = || {

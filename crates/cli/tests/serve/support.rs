@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::person::{self, PASSPHRASE, at_terminal};
+
 /// Longer than anything here takes, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -50,7 +52,28 @@ pub(crate) fn command(dir: &tempfile::TempDir, words: &[&str]) -> Command {
     command
 }
 
+/// Waits for that.
+pub(crate) fn until(look: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !look() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 impl Server {
+    /// With an approver, who has signed these rules.
+    pub(crate) fn with_alice(rules: &str) -> Server {
+        Server::prepared(|dir| {
+            let typed =
+                [("New passphrase for alice: ", PASSPHRASE), ("The same again: ", PASSPHRASE)];
+            let (made, screen) = at_terminal(&command(dir, &["approver", "new", "alice"]), &typed);
+            assert!(made.status.success(), "{screen}");
+            let line = String::from_utf8(made.stdout).unwrap();
+            person::follow(&dir.path().join("home"), &[line.trim_end().parse().unwrap()], rules);
+        })
+    }
+
     pub(crate) fn start() -> Server {
         Server::with(&[])
     }
