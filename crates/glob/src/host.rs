@@ -6,11 +6,39 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A host (`example.com`, `127.0.0.1`, `[::1]`), or `*.` and the domain of hosts: `*.example.com` is every
-/// host below that domain, however deep, and not the domain itself. Addresses match only as a whole.
+/// host below that domain, however deep, and not the domain itself. Addresses match only as a whole. It is
+/// about the usual ports of the web, 80 and 443; another one is named after it (`example.com:8443`), and
+/// `:*` is every port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostPattern {
     text: Box<str>,
+    /// How much of the text is the name.
+    name: usize,
     below: bool,
+    ports: Ports,
+}
+
+/// Which ports of a host a pattern is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Ports {
+    /// 80 and 443, with which hosts are written without a port.
+    Usual,
+    Only(u16),
+    All,
+}
+
+impl Ports {
+    fn have(self, port: Option<u16>) -> bool {
+        match self {
+            Ports::Usual => port.is_none(),
+            Ports::Only(only) => port == Some(only),
+            Ports::All => true,
+        }
+    }
+
+    fn cover(self, other: Ports) -> bool {
+        self == Ports::All || self == other
+    }
 }
 
 /// Why a text is not a pattern of hosts.
@@ -28,8 +56,10 @@ pub enum BadHost {
         "an address has one spelling, and no hosts below it: write it like `127.0.0.1` or `[::1]`"
     )]
     Address,
-    #[error("it is not the name of a host: letters, digits, `-`, `_` and `.`, and no port")]
+    #[error("it is not the name of a host: letters, digits, `-`, `_` and `.`")]
     Name,
+    #[error("a port is a number up to 65535, or `*`; 80 and 443 are meant without it")]
+    Port,
 }
 
 /// Longest name of a host, and of one of its labels.
@@ -38,46 +68,88 @@ const LABEL_MOST: usize = 63;
 
 impl HostPattern {
     pub fn parse(text: &str) -> Result<HostPattern, BadHost> {
-        let below = text.strip_prefix("*.");
-        let host = below.unwrap_or(text);
+        let (pattern, port) = split(text);
+        let below = pattern.strip_prefix("*.");
+        let host = below.unwrap_or(pattern);
         let is_address = check(host)?;
         if is_address && below.is_some() {
             return Err(BadHost::Address);
         }
-        Ok(HostPattern { text: text.into(), below: below.is_some() })
+        let ports = match port {
+            None => Ports::Usual,
+            Some("*") => Ports::All,
+            Some(port) if port.bytes().any(|b| !b.is_ascii_digit()) => return Err(BadHost::Name),
+            Some(port) => Ports::Only(unusual(port).ok_or(BadHost::Port)?),
+        };
+        Ok(HostPattern { text: text.into(), name: pattern.len(), below: below.is_some(), ports })
     }
 
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
+    /// The same, for every port.
+    pub fn and_ports(self) -> HostPattern {
+        HostPattern { ports: Ports::All, ..self }
+    }
+
     /// Whether it matches a host in its one spelling.
     pub fn matches(&self, host: &str) -> bool {
-        if self.below { is_below(host, self.name()) } else { host == self.name() }
+        let (host, port) = host_and_port(host);
+        self.matches_name(host) && self.ports.have(port)
     }
 
     /// Whether some host matches both.
     pub fn intersects(&self, other: &HostPattern) -> bool {
         let (a, b) = (self.name(), other.name());
-        match (self.below, other.below) {
-            (false, _) => other.matches(a),
-            (_, false) => self.matches(b),
+        let names = match (self.below, other.below) {
+            (false, _) => other.matches_name(a),
+            (_, false) => self.matches_name(b),
             (true, true) => a == b || is_below(a, b) || is_below(b, a),
-        }
+        };
+        names && (self.ports.cover(other.ports) || other.ports.cover(self.ports))
     }
 
     /// Whether every host that matches the other matches this one.
     pub fn covers(&self, other: &HostPattern) -> bool {
-        match other.below {
-            false => self.matches(other.name()),
-            true => self.below && (self.name() == other.name() || self.matches(other.name())),
-        }
+        let names = match other.below {
+            false => self.matches_name(other.name()),
+            true => self.below && (self.name() == other.name() || self.matches_name(other.name())),
+        };
+        names && self.ports.cover(other.ports)
     }
 
-    /// Without `*.`.
-    fn name(&self) -> &str {
-        self.text.strip_prefix("*.").unwrap_or(&self.text)
+    fn matches_name(&self, host: &str) -> bool {
+        if self.below { is_below(host, self.name()) } else { host == self.name() }
     }
+
+    /// Without `*.` and the port.
+    fn name(&self) -> &str {
+        let pattern = self.text.get(..self.name).unwrap_or_default();
+        pattern.strip_prefix("*.").unwrap_or(pattern)
+    }
+}
+
+/// What stands before the port, and the port.
+fn split(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        // What follows the last colon of a bare address of version 6 is none, but ends in its bracket.
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (host, None),
+    }
+}
+
+/// A host in its one spelling, and its port if that is not one of the usual ones.
+fn host_and_port(host: &str) -> (&str, Option<u16>) {
+    let (host, port) = split(host);
+    (host, port.and_then(unusual))
+}
+
+/// A port in its one spelling that has to be written.
+fn unusual(port: &str) -> Option<u16> {
+    let number: u16 = port.parse().ok()?;
+    let is_plain = !port.starts_with(['0', '+']);
+    (is_plain && !matches!(number, 80 | 443)).then_some(number)
 }
 
 fn is_below(host: &str, domain: &str) -> bool {
@@ -147,8 +219,8 @@ impl fmt::Display for HostPattern {
 #[derive(Debug, Clone)]
 pub struct HostSet<T> {
     labels: HashMap<Box<str>, HostSet<T>>,
-    here: Vec<T>,
-    below: Vec<T>,
+    here: Vec<(Ports, T)>,
+    below: Vec<(Ports, T)>,
 }
 
 impl<T> Default for HostSet<T> {
@@ -168,18 +240,23 @@ impl<T> HostSet<T> {
             node = node.labels.entry(label.into()).or_default();
         }
         let values = if pattern.below { &mut node.below } else { &mut node.here };
-        values.push(value);
+        values.push((pattern.ports, value));
     }
 
     /// Calls `found` with the value of every pattern that matches, in no particular order.
     pub fn each_match<'a>(&'a self, host: &str, mut found: impl FnMut(&'a T)) {
+        let (host, port) = host_and_port(host);
+        let mut each = |values: &'a [(Ports, T)]| {
+            let here = values.iter().filter(|(ports, _)| ports.have(port));
+            here.for_each(|(_, value)| found(value));
+        };
         let mut node = self;
         for label in host.rsplit('.') {
             // A label is left, so that the host is below what was passed.
-            node.below.iter().for_each(&mut found);
+            each(&node.below);
             let Some(next) = node.labels.get(label) else { return };
             node = next;
         }
-        node.here.iter().for_each(&mut found);
+        each(&node.here);
     }
 }

@@ -278,6 +278,13 @@ fn a_host_is_matched_by_whole_labels_and_written_in_one_way() {
         ("127.0.0.1", &["127.0.0.1"], &["127.0.0.11", "1.127.0.0.1"]),
         ("[::1]", &["[::1]"], &["[::11]"]),
         ("api.example.test", &["api.example.test"], &["apiXexample.test"]),
+        // Nobody who names a host means every service on it.
+        ("a.test", &["a.test"], &["a.test:22", "a.test:8080"]),
+        ("a.test:22", &["a.test:22"], &["a.test", "a.test:2", "a.test:222", "b.test:22"]),
+        ("a.test:*", &["a.test", "a.test:1", "a.test:65535"], &["b.test", "b.test:1", "b.a.test"]),
+        ("*.a.test:22", &["b.a.test:22"], &["a.test:22", "b.a.test"]),
+        ("[::1]:22", &["[::1]:22"], &["[::1]", "[::2]:22"]),
+        ("127.0.0.1:*", &["127.0.0.1", "127.0.0.1:8642"], &["127.0.0.2"]),
     ] {
         let host = HostPattern::parse(pattern).unwrap();
         let mut set = HostSet::new();
@@ -311,7 +318,17 @@ fn a_host_is_matched_by_whole_labels_and_written_in_one_way() {
         ("[::1", BadHost::Address),
         ("", BadHost::Name),
         ("*.", BadHost::Name),
-        ("example.com:443", BadHost::Name),
+        ("example.com:443", BadHost::Port),
+        ("example.com:80", BadHost::Port),
+        ("example.com:0", BadHost::Port),
+        ("example.com:022", BadHost::Port),
+        ("example.com:+22", BadHost::Name),
+        ("example.com:65536", BadHost::Port),
+        ("example.com:", BadHost::Port),
+        ("example.com:2*", BadHost::Name),
+        ("example.com:1:2", BadHost::Name),
+        ("::1", BadHost::Name),
+        ("[::1]22", BadHost::Address),
         ("https://example.com", BadHost::Name),
         ("a..b", BadHost::Name),
         ("-a.b", BadHost::Name),
@@ -324,13 +341,14 @@ fn a_host_is_matched_by_whole_labels_and_written_in_one_way() {
 proptest! {
     #[test]
     fn hosts_relate_as_their_names_do(
-        a in "(\\*\\.)?[ab](\\.[ab]){0,2}", b in "(\\*\\.)?[ab](\\.[ab]){0,2}", host in "[ab](\\.[ab]){0,4}",
+        a in "(\\*\\.)?[ab](\\.[ab]){0,2}(:[12*])?", b in "(\\*\\.)?[ab](\\.[ab]){0,2}(:[12*])?",
+        host in "[ab](\\.[ab]){0,4}(:[123])?",
     ) {
         let (a, b) = (HostPattern::parse(&a).unwrap(), HostPattern::parse(&b).unwrap());
         let (in_a, in_b) = (a.matches(&host), b.matches(&host));
         prop_assert!(!(in_a && in_b) || (a.intersects(&b) && b.intersects(&a)));
         prop_assert!(!(in_b && a.covers(&b)) || in_a);
-        prop_assert!(a.covers(&a) && a.intersects(&a));
+        prop_assert!(a.covers(&a) && a.intersects(&a) && a.clone().and_ports().covers(&a));
         let mut set = HostSet::new();
         set.insert(&a, 'a');
         set.insert(&b, 'b');

@@ -19,7 +19,7 @@ use crate::server::Options;
 /// Tools that `run_code` stands for: what goes along with a call of `run` is nothing that a client could send.
 const STOOD_FOR: [&str; 2] = ["run", "code_execute"];
 /// What no call can be made of.
-const NOT_CALLED: &str = "fs.change";
+const NOT_CALLED: [&str; 2] = ["fs.change", "net.connect"];
 
 /// What somebody could use.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +76,7 @@ impl Catalog {
         if name == "run" {
             self.run = Some(tool.clone());
         }
-        if STOOD_FOR.contains(&name.as_str()) || name == NOT_CALLED {
+        if [&STOOD_FOR, &NOT_CALLED].iter().any(|names| names.contains(&name.as_str())) {
             return;
         }
         let is_newer = |known: &request::Tool| known.version < tool.version;

@@ -7,8 +7,8 @@
 //! about the call as a whole.
 //!
 //! A pattern of a directory is about everything below it, as in gitignore: who denies `secrets` means what
-//! lies in there. Only an allow is for exactly the paths that its `match` names, so that none is wider than
-//! it reads.
+//! lies in there. So is a host about all of its ports. Only an allow is for exactly the paths and hosts that
+//! its `match` names, so that none is wider than it reads.
 
 use std::fmt;
 
@@ -92,10 +92,11 @@ impl fmt::Display for Field {
 }
 
 impl Condition {
-    /// The same, for everything below the paths that it names as well.
+    /// The same, for everything below the paths and on the hosts that it names as well.
     pub(crate) fn and_below(self) -> Condition {
         let path = self.path.map(|globs| globs.into_iter().map(Glob::and_below).collect());
-        Condition { path, ..self }
+        let host = self.host.map(|hosts| hosts.into_iter().map(HostPattern::and_ports).collect());
+        Condition { path, host, ..self }
     }
 
     /// The first field that does not hold; `None` if all do.

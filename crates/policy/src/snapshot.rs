@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use hotcell_request::{Digest, Label, Tools, canonical};
-use hotcell_types::Name;
+use hotcell_request::{Call, Digest, Label, Tools, canonical};
+use hotcell_types::{Decision, Name};
 use serde_json::{Value, json};
 
 use crate::built_in::{BUILT_IN, BuiltIn, Protected};
@@ -134,6 +134,18 @@ impl Snapshot {
     /// What the policy calls somebody.
     pub fn tags_of(&self, subject: &Name) -> &[Label] {
         self.policy.identities.get(subject).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether some rule that allows names a host itself, and is not about any host there may be. What is
+    /// inside somebody's network is reached by who names it only.
+    pub fn names_host(&self, call: &Call) -> bool {
+        let names = |rule: &Rule, host: &str| {
+            let hosts = rule.matching.host.as_deref().unwrap_or_default();
+            rule.decision == Decision::Allow && hosts.iter().any(|known| known.matches(host))
+        };
+        let mut hosts = call.each_host().peekable();
+        hosts.peek().is_some()
+            && hosts.all(|host| self.rules().iter().any(|rule| names(rule, host)))
     }
 
     fn of(policy: Policy) -> Snapshot {

@@ -49,7 +49,9 @@ impl BadPlace {
             BadPlace::Empty => "name it",
             BadPlace::Control | BadPlace::Long(_) => "choose another",
             BadPlace::Up | BadPlace::Outside => "write it relative to the workspace's root",
-            BadPlace::Host => "letters, digits, `-` and `.` of ASCII, and no port",
+            BadPlace::Host => {
+                "letters, digits, `-` and `.` of ASCII, and a port if it is not 80 or 443"
+            }
             BadPlace::Method => "GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS",
             BadPlace::Url => "http:// or https://, a host, and a path in plain ASCII",
             BadPlace::User => "leave credentials out",
@@ -97,8 +99,18 @@ pub(crate) fn path(text: &str) -> Result<String, BadPlace> {
     Ok(if parts.is_empty() { ".".into() } else { parts.join("/") })
 }
 
-/// A host in lower case, without the dot at its end; an address as the standard library writes it.
+/// The ports of the web. A host is written without them, and means both.
+const USUAL_PORTS: [u16; 2] = [80, 443];
+
+/// A host, and a port if it is not a usual one.
 pub(crate) fn host(text: &str) -> Result<String, BadPlace> {
+    let (name, port) = split_port(text).map_err(|_| BadPlace::Host)?;
+    let port = port.filter(|port| !USUAL_PORTS.contains(port));
+    Ok(format!("{}{}", host_name(name)?, port.map(|p| format!(":{p}")).unwrap_or_default()))
+}
+
+/// A host in lower case, without the dot at its end; an address as the standard library writes it.
+fn host_name(text: &str) -> Result<String, BadPlace> {
     if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().map_err(|_| BadPlace::Host)?;
         return Ok(format!("[{address}]"));
@@ -161,14 +173,14 @@ pub(crate) fn url(text: &str) -> Result<String, BadPlace> {
     let port = port.filter(|&port| port != usual_port).map(|p| format!(":{p}")).unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
     check_url_path(path.split('?').next().unwrap_or_default())?;
-    Ok(format!("{scheme}://{}{port}{slash}{path}", host(name)?))
+    Ok(format!("{scheme}://{}{port}{slash}{path}", host_name(name)?))
 }
 
-/// The host of a URL in its one spelling.
+/// The host of a URL in its one spelling, with its port if that is not a usual one.
 pub(crate) fn host_of_url(url: &str) -> Option<&str> {
     let authority = url.split_once("://")?.1.split('/').next()?;
-    match authority.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => Some(name),
+    match split_port(authority) {
+        Ok((name, Some(port))) if USUAL_PORTS.contains(&port) => Some(name),
         _ => Some(authority),
     }
 }
@@ -248,6 +260,11 @@ mod tests {
             ("[0:0:0:0:0:0:0:1]", "[::1]"),
             ("localhost", "localhost"),
             ("1.example.com", "1.example.com"),
+            ("Example.com.:22", "example.com:22"),
+            ("a:80", "a"),
+            ("a:443", "a"),
+            ("[0::1]:443", "[::1]"),
+            ("[::1]:8080", "[::1]:8080"),
         ] {
             assert_eq!(host(text).as_deref(), Ok(expected), "{text}");
         }
@@ -258,7 +275,12 @@ mod tests {
             "a..b",
             "a b",
             "a/b",
-            "a:80",
+            "a:080",
+            "a:0",
+            "a:",
+            "a:65536",
+            "a:1:2",
+            "a:*",
             "a@b",
             "bücher.example",
             "-a.example",
@@ -286,9 +308,10 @@ mod tests {
         for (text, expected, name) in [
             ("HTTP://Example.com", "http://example.com/", "example.com"),
             ("https://example.com:443/a?b=/../c", "https://example.com/a?b=/../c", "example.com"),
-            ("https://example.com:8443/a#top", "https://example.com:8443/a", "example.com"),
+            ("https://example.com:8443/a#top", "https://example.com:8443/a", "example.com:8443"),
+            ("http://example.com:443/", "http://example.com:443/", "example.com"),
             ("http://[::1]:80?x", "http://[::1]/?x", "[::1]"),
-            ("http://[::1]:8080/", "http://[::1]:8080/", "[::1]"),
+            ("http://[::1]:8080/", "http://[::1]:8080/", "[::1]:8080"),
         ] {
             assert_eq!(url(text).as_deref(), Ok(expected), "{text}");
             assert_eq!(host_of_url(expected), Some(name));

@@ -468,7 +468,7 @@ shows_itself!(HostPattern, PathPattern);
 as_text!(HostPattern, BadPattern, {
     "type": "string",
     "maxLength": 255,
-    "pattern": r"^(\*\.)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$"
+    "pattern": r"^(\*\.)?([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$"
 });
 as_text!(PathPattern, BadPattern, { "type": "string", "minLength": 1, "maxLength": 4095 });
 

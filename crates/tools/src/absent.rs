@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::spec::{spec, tool_of};
-use crate::{BuiltIn, change, policy};
+use crate::{BuiltIn, change, connect, policy};
 
 /// A tool that cannot be carried out.
 #[derive(Debug)]
@@ -59,6 +59,13 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
             "nothing was changed",
             "a change is a part of the call that made it",
             "write a file with fs.write",
+        ),
+        absent(
+            &connect::SPEC,
+            connect::tool,
+            "nothing was connected",
+            "a connection is made by the run that wants it",
+            "fetch something with http_fetch, or run a program that has a network",
         ),
         absent(
             &policy::SPEC,

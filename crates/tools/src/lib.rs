@@ -18,6 +18,7 @@
 
 mod absent;
 pub mod change;
+pub mod connect;
 pub mod environment;
 mod number;
 mod path;

@@ -26,7 +26,8 @@ fn those_that_the_policy_could_allow_are_listed_with_schemas_and_hints() {
         let expected = there != "shell-run";
         assert_eq!(all.contains(&there.to_owned()), expected, "{there} {all:?}");
     }
-    for never in ["fs-write", "run", "code_execute", "fs-change", "fs.read", "search_tools"] {
+    let inner = ["run", "code_execute", "fs-change", "net-connect"];
+    for never in inner.into_iter().chain(["fs-write", "fs.read", "search_tools"]) {
         assert!(!all.contains(&never.to_owned()), "{never}");
     }
     let read = tool(&list, "fs-read");

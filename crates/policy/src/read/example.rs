@@ -151,7 +151,7 @@ fn path(text: &str) -> Result<String, String> {
 /// A host as calls have it.
 fn host(text: &str) -> Result<String, String> {
     match HostPattern::parse(text) {
-        Ok(_) if !text.starts_with('*') => Ok(text.to_owned()),
+        Ok(_) if !text.contains('*') => Ok(text.to_owned()),
         Ok(_) => Err("write one host".into()),
         Err(why) => Err(why.to_string()),
     }

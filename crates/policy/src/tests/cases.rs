@@ -478,3 +478,49 @@ rules:
         assert_eq!(verdict_of(never, &call, &facts()), "allow [may] may", "{path}");
     }
 }
+
+#[test]
+fn net_07_a_host_is_not_every_service_on_it() {
+    let text = "rules:
+  - { name: may, match: { operation: http.fetch, host: ['*.example.test', 'db.test:5432'] }, action: allow, reason: may }
+  - { name: never, match: { host: evil.example.test }, action: deny, reason: never }
+  - { name: any, match: { host: 'lab.test:*' }, action: allow, reason: any, except: [{ host: 'lab.test:22' }] }
+";
+    for (host, expected) in [
+        ("a.example.test", "allow [may] may"),
+        ("a.example.test:443", "allow [may] may"),
+        ("a.example.test:22", "deny [] no rule allows it"),
+        ("db.test:5432", "allow [may] may"),
+        ("db.test", "deny [] no rule allows it"),
+        // Who denies a host means all of it.
+        ("evil.example.test", "deny [may never] never"),
+        ("evil.example.test:6379", "deny [never] never"),
+        ("lab.test", "allow [any] any"),
+        ("lab.test:8080", "allow [any] any"),
+        ("lab.test:22", "deny [] no rule allows it"),
+    ] {
+        let call = call("http.fetch", json!({"host": host}));
+        assert_eq!(verdict_of(text, &call, &facts()), expected, "{host}");
+    }
+}
+
+#[test]
+fn who_allows_any_host_has_named_none() {
+    let text = "rules:
+  - { name: all, match: { operation: http.fetch }, action: allow }
+  - { name: one, match: { host: [10.0.0.1, 'inside.test:8080'] }, action: allow }
+  - { name: never, match: { host: 10.0.0.2 }, action: deny }
+";
+    let policy = policy(text);
+    for (args, named) in [
+        (json!({"host": "10.0.0.1"}), true),
+        (json!({"host": "inside.test:8080"}), true),
+        (json!({"host": "inside.test"}), false),
+        (json!({"host": "10.0.0.2"}), false),
+        (json!({"host": "example.com"}), false),
+        (json!({"hosts": ["10.0.0.1", "example.com"]}), false),
+        (json!({}), false),
+    ] {
+        assert_eq!(policy.names_host(&call("http.fetch", args.clone())), named, "{args}");
+    }
+}

@@ -9,11 +9,12 @@ use hotcell_tools::{BuiltIn, built_in};
 use crate::{absent_tool, assert_helps, call};
 use serde_json::json;
 
-/// The published names; `env.` and so on, which `hotcell env` calls; `run`, which is what `hotcell run` calls; `fs.change`, which runs make; and
+/// The published names; `env.` and so on, which `hotcell env` calls; `run`, which is what `hotcell run` calls; `fs.change` and
+/// `net.connect`, which runs make; and
 /// `policy.update`, which approvers sign.
 const NAMES: &str = "add average canvas_append code_execute count_characters count_words \
     current_datetime current_timestamp divide echo env.create env.list env.remove env.show extract_numbers file_read format_date fs.change fs.exists fs.list \
-    fs.read fs.write git.commit git.diff git.log git.status http_fetch lowercase max min multiply \
+    fs.read fs.write git.commit git.diff git.log git.status http_fetch lowercase max min multiply net.connect \
     parse_json policy.update power reverse_text run search.glob search.grep shell.run sort sqrt subtract sum test.run \
     timestamp to_json unique uppercase web.search";
 
