@@ -88,9 +88,12 @@ impl HostPattern {
         &self.text
     }
 
-    /// The same, for every port.
+    /// The same, for every port unless it names one.
     pub fn and_ports(self) -> HostPattern {
-        HostPattern { ports: Ports::All, ..self }
+        match self.ports {
+            Ports::Usual => HostPattern { ports: Ports::All, ..self },
+            Ports::Only(_) | Ports::All => self,
+        }
     }
 
     /// Whether it matches a host in its one spelling.

@@ -215,6 +215,8 @@ mod tests {
         };
         assert!(ask().is_err() && ask().is_err());
         assert_eq!(ask().unwrap(), 7);
+        // Comes back only if no connection counts that has gone.
+        server.wait_idle(Duration::ZERO);
         assert_eq!(server.requests(), 0);
     }
 }
