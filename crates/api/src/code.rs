@@ -40,6 +40,9 @@ pub struct Code {
     /// runs are forked from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_zygote: bool,
+    /// Whether it reaches the hosts that the policy allows, through the proxy that its variables name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub network: bool,
     /// What it reads on standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
@@ -79,8 +82,9 @@ impl Code {
             files.push(file.attachment(place)?);
         }
         let words = |words: Vec<String>| words.into_iter().map(Word::Text).collect();
-        let Code { template, limits, environment, no_zygote, .. } = self;
-        let mut run = Run { template, limits, environment, no_zygote, ..Run::default() };
+        let Code { template, limits, environment, no_zygote, network, .. } = self;
+        let mut run =
+            Run { template, limits, environment, no_zygote, network, ..Run::default() };
         match (self.code, self.command.is_empty()) {
             (Some(code), true) => {
                 let language = language(self.language.as_deref(), &code)?;

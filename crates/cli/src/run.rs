@@ -105,6 +105,11 @@ pub(crate) struct Args {
     #[arg(long)]
     no_zygote: bool,
 
+    /// Let the program reach the hosts that the policy allows (rules about `net.connect`), through the proxy
+    /// that its environment names, and nothing else (docs/network.md)
+    #[arg(long)]
+    net: bool,
+
     /// Print one JSON document when the run has ended, instead of its output (docs/result.md)
     #[arg(long)]
     json: bool,
@@ -265,6 +270,7 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
         template: Some(template.name.into()),
         limits: given,
         no_zygote: args.no_zygote,
+        network: args.net,
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

@@ -54,6 +54,8 @@ pub struct Plan {
     pub environment: Option<String>,
     /// Whether it is always executed, and never forked from an interpreter that had started.
     pub no_zygote: bool,
+    /// Whether it asks for a network.
+    pub network: bool,
     /// Limits and seccomp profile in place of those of the tool.
     pub template: Option<Template>,
     /// Limits that the call asks for itself.
@@ -139,6 +141,7 @@ impl Plan {
             attached: Vec::new(),
             environment: None,
             no_zygote: false,
+            network: false,
             template: None,
             asked: SomeLimits::default(),
             working_copy: false,

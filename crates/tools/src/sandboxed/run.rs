@@ -34,8 +34,9 @@ pub(super) fn tools() -> Vec<BuiltIn> {
                 "code",
                 &[Effect::Execute],
                 "Runs a command, or a script with the interpreter of its language, in a sandbox, in an \
-                 empty directory with the files that are given along with the call. It has no network and \
-                 does not see the workspace. What it prints and the files it makes are the answer.",
+                 empty directory with the files that are given along with the call. It does not see the \
+                 workspace, and has no network unless it asks for one, of which it reaches what the policy \
+                 allows. What it prints and the files it makes are the answer.",
             )
         },
         || [(json!({"command": ["echo", "42"]}), example("42\n"))],
@@ -71,6 +72,10 @@ pub struct Run {
     /// Whether it is always executed, and never forked from an interpreter that had started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_zygote: bool,
+    /// Whether it reaches the hosts that the policy allows, through the proxy that its variables name. The
+    /// templates with a restricted network do in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network: bool,
     /// Files for the working directory. Their contents come along with the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILES_MOST))]
@@ -168,7 +173,8 @@ impl Run {
         };
         let (environment, template, may_name_host) = (self.environment, Some(template), true);
         let plan = Plan { stdin, env, attached, environment, ..Plan::new(program) };
-        Ok(Plan { template, asked, may_name_host, no_zygote: self.no_zygote, ..plan })
+        let (no_zygote, network) = (self.no_zygote, self.network);
+        Ok(Plan { template, asked, may_name_host, no_zygote, network, ..plan })
     }
 
     /// What runs.
