@@ -48,7 +48,7 @@ pub(crate) const SPEC: Spec = spec(
      looked up, and cannot be called by itself.",
 );
 
-pub(crate) fn tool() -> Result<Tool, Fault> {
+pub fn tool() -> Result<Tool, Fault> {
     let example =
         json!({ "host": "example.com", "protocol": "https", "method": null, "path": null });
     tool_of::<Connect, Nothing>(&SPEC, [(example, json!({}))])
