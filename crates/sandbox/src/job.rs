@@ -5,6 +5,7 @@ use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,8 +35,20 @@ pub struct Job {
     pub working_copy: Option<Arc<dyn WorkingCopy>>,
     pub limits: Limits,
     pub profile: Profile,
+    pub network: Network,
     #[cfg(feature = "holes")]
     pub holes: Holes,
+}
+
+/// What a run can reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// An empty network namespace.
+    #[default]
+    None,
+    /// The same, and sockets in it on which somebody outside accepts, who decides what else it reaches:
+    /// see [`Running::listeners`](crate::Running::listeners).
+    Proxied,
 }
 
 #[cfg(feature = "holes")]
@@ -104,6 +117,9 @@ pub enum Stdin {
     /// Stays open for whoever started the run, who also reads its standard output: see
     /// [`Running::talk`](crate::Running::talk).
     Held,
+    /// One end of a pair of Unix sockets, so that descriptors can be passed to the program and back. Closed
+    /// here once the run has it.
+    Line(OwnedFd),
 }
 
 /// The caller's ends of a run's standard input and output. Neither ever waits: what is not possible now

@@ -35,8 +35,8 @@ pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{
-    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, Talk, Tree, View, What,
-    WorkingCopy, cause, in_memory,
+    Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,
+    What, WorkingCopy, cause, in_memory,
 };
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
