@@ -1,0 +1,3 @@
+//! Parses what a run sends towards the network.
+
+pub mod wire;
