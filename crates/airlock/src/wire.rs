@@ -695,3 +695,213 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(value) } else { Err(Malformed) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn budgets() -> impl Strategy<Value = Budget> {
+        (any::<[u32; 6]>(), any::<[u64; 3]>()).prop_map(|(small, number)| Budget {
+            connections: small[0],
+            requests: number[0],
+            up: number[1],
+            down: number[2],
+            head: small[1],
+            fields: small[2],
+            head_time: small[3],
+            connect_time: small[4],
+            idle_time: small[5],
+        })
+    }
+
+    fn answers() -> impl Strategy<Value = Answer> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..40);
+        prop_oneof![
+            any::<bool>().prop_map(|raw| Answer::Connected { raw }),
+            Just(Answer::Relay),
+            Just(Answer::Again),
+            (prop::collection::vec(bytes(), 0..=MOST_CERTIFICATES), bytes())
+                .prop_map(|(chain, key)| Answer::Intercept { chain, key }),
+            (400_u16..600, ".{0,60}").prop_map(|(status, body)| Answer::Refused { status, body }),
+        ]
+    }
+
+    fn towards() -> impl Strategy<Value = ToAirlock> {
+        prop_oneof![
+            (any::<u32>(), any::<[u8; CREDENTIAL]>(), budgets())
+                .prop_map(|(run, credential, budget)| ToAirlock::Open { run, credential, budget }),
+            any::<u32>().prop_map(|run| ToAirlock::Close { run }),
+            (any::<u64>(), answers())
+                .prop_map(|(ticket, answer)| ToAirlock::Answer { ticket, answer }),
+        ]
+    }
+
+    fn wanted() -> impl Strategy<Value = Wanted> {
+        let option = || prop::option::of(".{0,8}");
+        let protocol = prop::sample::select(PROTOCOL.to_vec());
+        (protocol, ".{0,60}", any::<u16>(), option(), option(), any::<[bool; 2]>()).prop_map(
+            |(protocol, host, port, method, path, [intercepted, kept])| Wanted {
+                protocol,
+                host,
+                port,
+                method,
+                path,
+                intercepted,
+                kept,
+            },
+        )
+    }
+
+    fn from() -> impl Strategy<Value = FromAirlock> {
+        prop_oneof![
+            Just(FromAirlock::Ready),
+            (any::<u32>(), any::<[u64; 2]>(), wanted()).prop_map(
+                |(run, [ticket, connection], wanted)| {
+                    FromAirlock::Ask { run, ticket, connection, wanted }
+                }
+            ),
+            (any::<u64>(), any::<u32>())
+                .prop_map(|(ticket, error)| FromAirlock::Unreached { ticket, error }),
+            (any::<u32>(), any::<[u64; 4]>(), prop::sample::select(END.to_vec())).prop_map(
+                |(run, [ticket, connection, up, down], how)| {
+                    FromAirlock::Ended { run, ticket, connection, up, down, how }
+                }
+            ),
+            (any::<u32>(), any::<u64>(), prop::sample::select(FAULT.to_vec()))
+                .prop_map(|(run, connection, why)| FromAirlock::Malformed { run, connection, why }),
+        ]
+    }
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    /// Through a real socket, with as many descriptors as belong to it.
+    fn through<T: Message>(message: &T) -> Received<T> {
+        let (ours, theirs) = pair();
+        let some = [ours.as_fd(), theirs.as_fd()];
+        send(ours.as_fd(), message, &some[..*message.descriptors().end()]).unwrap();
+        receive(theirs.as_fd(), &mut vec![0; MOST_PACKET]).unwrap().unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_heard(towards in towards(), from in from()) {
+            let received = through(&towards);
+            prop_assert!(received.is_complete());
+            prop_assert_eq!(received.message, towards);
+            let received = through(&from);
+            prop_assert!(received.is_complete());
+            prop_assert_eq!(received.message, from);
+        }
+
+        #[test]
+        fn a_packet_that_is_cut_or_goes_on_is_malformed(
+            towards in towards(),
+            from in from(),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let packet = towards.packet().unwrap();
+            prop_assert!(ToAirlock::read(&packet[..at.index(packet.len())]).is_err());
+            prop_assert!(ToAirlock::read(&[packet.as_slice(), &[0]].concat()).is_err());
+            let packet = from.packet().unwrap();
+            prop_assert!(FromAirlock::read(&packet[..at.index(packet.len())]).is_err());
+            prop_assert!(FromAirlock::read(&[packet.as_slice(), &[0]].concat()).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_malformed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = ToAirlock::read(&bytes) {
+                prop_assert_eq!(message.packet().unwrap(), bytes.clone());
+            }
+            if let Ok(message) = FromAirlock::read(&bytes) {
+                prop_assert_eq!(message.packet().unwrap(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_longer_than_its_maximum_is_said() {
+        let refusal = |length| ToAirlock::Answer {
+            ticket: 1,
+            answer: Answer::Refused { status: 403, body: "x".repeat(length) },
+        };
+        assert!(refusal(MOST_BODY).packet().is_some());
+        assert_eq!(refusal(MOST_BODY + 1).packet(), None);
+        let many = vec![vec![0; MOST_CERTIFICATE]; MOST_CERTIFICATES];
+        let answer = Answer::Intercept { chain: many, key: vec![0; MOST_CERTIFICATE] };
+        assert!(ToAirlock::Answer { ticket: 1, answer }.packet().is_some());
+        let path = Some("x".repeat(MOST_PATH + 1));
+        let wanted = Wanted {
+            protocol: Protocol::Http,
+            host: "a.test".into(),
+            port: 80,
+            method: None,
+            path,
+            intercepted: false,
+            kept: false,
+        };
+        assert_eq!(FromAirlock::Ask { run: 1, ticket: 1, connection: 1, wanted }.packet(), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_refusal_refuses_nothing() {
+        for status in [0, 200, 302, 399, 600] {
+            let answer = Answer::Refused { status, body: String::new() };
+            assert_eq!(ToAirlock::Answer { ticket: 1, answer }.packet(), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn descriptors_that_do_not_belong_to_a_message_are_not_sent_and_are_noticed() {
+        let (ours, theirs) = pair();
+        let close = ToAirlock::Close { run: 1 };
+        assert!(send(ours.as_fd(), &close, &[theirs.as_fd()]).is_err());
+        let relay = ToAirlock::Answer { ticket: 1, answer: Answer::Relay };
+        assert!(send(ours.as_fd(), &relay, &[]).is_err());
+        rustix::net::send(&ours, &relay.packet().unwrap(), SendFlags::empty()).unwrap();
+        let received: Received<ToAirlock> =
+            receive(theirs.as_fd(), &mut vec![0; MOST_PACKET]).unwrap().unwrap();
+        assert!(!received.is_complete());
+    }
+
+    #[test]
+    fn the_end_and_what_is_no_packet_are_told_apart() {
+        let (ours, theirs) = pair();
+        let mut buffer = vec![0; MOST_PACKET];
+        let hear = |buffer: &mut Vec<u8>| receive::<FromAirlock>(theirs.as_fd(), buffer);
+        assert_eq!(hear(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        rustix::net::send(&ours, &[77], SendFlags::empty()).unwrap();
+        assert_eq!(hear(&mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        rustix::net::send(&ours, &vec![1; MOST_PACKET + 1], SendFlags::empty()).unwrap();
+        assert_eq!(hear(&mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(ours);
+        assert!(hear(&mut buffer).unwrap().is_none());
+    }
+
+    #[test]
+    fn neither_credentials_nor_keys_are_shown() {
+        let budget = Budget {
+            connections: 0,
+            requests: 0,
+            up: 0,
+            down: 0,
+            head: 0,
+            fields: 0,
+            head_time: 0,
+            connect_time: 0,
+            idle_time: 0,
+        };
+        let shown =
+            format!("{:?}", ToAirlock::Open { run: 1, credential: [77; CREDENTIAL], budget });
+        assert!(!shown.contains("77"), "{shown}");
+        let answer = Answer::Intercept { chain: vec![vec![77]], key: vec![77] };
+        assert!(!format!("{answer:?}").contains("77"));
+    }
+}
