@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Addresses that no interface has.
-const NOBODYS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 255);
-const NOBODYS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xffff);
+const NOBODYS: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 1);
+const NOBODYS_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 
 /// Any port will do; nothing is sent.
 const SOME_PORT: u16 = 9;
@@ -50,7 +50,7 @@ mod tests {
         for own in ["127.0.0.1", "127.1.2.3"] {
             assert!(is_own(own.parse().unwrap()), "{own}");
         }
-        for other in ["192.0.2.1", "8.8.8.8", "2001:db8::1"] {
+        for other in ["198.51.100.1", "8.8.8.8", "2001:db8::1"] {
             assert!(!is_own(other.parse().unwrap()), "{other}");
         }
         // Whatever this host sends with, it is its own.
