@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Job, Sandbox, Settings, Sink, Stdin};
+use hotcell_sandbox::{Job, Network, Sandbox, Settings, Sink, Stdin};
 use hotcell_types::{Level, Status, Template};
 
 use crate::docker::Docker;
@@ -276,6 +276,7 @@ pub(crate) fn job(program: &Program, template: &Template) -> Job {
         working_copy: None,
         limits: template.limits,
         profile: template.profile,
+        network: Network::None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_sandbox::{Input, Job, Sandbox, Sink, Stdin, in_memory, lang};
+use hotcell_sandbox::{Input, Job, Network, Sandbox, Sink, Stdin, in_memory, lang};
 use hotcell_types::{Limits, Profile, Start, Template};
 
 use crate::host;
@@ -241,8 +241,8 @@ fn run(sandbox: &Sandbox, forks: bool, limits: Limits) -> Result<(Times, Start),
     let mut env = lang::runtime_env(&limits);
     env.insert("PATH".into(), lang::search_path(&command));
     let (stdin, inputs, working_copy) = (Stdin::Empty, vec![input], None);
-    let profile = Profile::Standard;
-    let job = Job { command, env, stdin, inputs, working_copy, limits, profile };
+    let (profile, network) = (Profile::Standard, Network::None);
+    let job = Job { command, env, stdin, inputs, working_copy, limits, profile, network };
     let begun = Instant::now();
     let mut first = First(None);
     let outcome = sandbox.start(job)?.wait(&mut first, None)?;

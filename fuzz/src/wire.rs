@@ -83,6 +83,7 @@ pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
             entrance,
             cgroup_name,
             loopback: born,
+            proxied: !born,
             brings_places: joins == 7,
             zygote: joins,
         }

@@ -1,6 +1,7 @@
 //! The published attacks, by id: what each is stopped by, and that it succeeds without it.
 
 mod cross_run;
+mod egress;
 mod filesystem;
 mod network;
 mod process;

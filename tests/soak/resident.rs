@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use hotcell_sandbox::lang::{self, Host};
-use hotcell_sandbox::{Holes, Job, Running, Sandbox, Settings, Sink, Stdin};
+use hotcell_sandbox::{Holes, Job, Network, Running, Sandbox, Settings, Sink, Stdin};
 use hotcell_types::{Level, Limits, Outcome, Profile, Span, Status, Template};
 
 use crate::Stages;
@@ -29,6 +29,7 @@ fn job(words: &[&str], limits: Limits) -> Job {
         working_copy: None,
         limits,
         profile: Profile::Standard,
+        network: Network::None,
         holes: Holes::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Holes, Input, Job, Sandbox, Settings, Sink, Stdin, in_memory};
+use hotcell_sandbox::{Holes, Input, Job, Network, Sandbox, Settings, Sink, Stdin, in_memory};
 use hotcell_types::{Level, Limits, Outcome, Profile, Start, Status, Template};
 
 use crate::Stages;
@@ -44,6 +44,7 @@ fn job(code: &str) -> Job {
         working_copy: None,
         limits,
         profile: Profile::Standard,
+        network: Network::None,
         holes: Holes::default(),
     }
 }

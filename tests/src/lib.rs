@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hotcell_sandbox::{
-    Command, Holes, Input, Job, Refusal, Running, Sandbox, Settings, Sink, Stdin,
+    Command, Holes, Input, Job, Network, Refusal, Running, Sandbox, Settings, Sink, Stdin,
 };
 use hotcell_types::{Level, Limits, Outcome, Profile, Span, Start, Template};
 
@@ -150,9 +150,16 @@ impl Attack {
             working_copy: None,
             limits,
             profile: Profile::Standard,
+            network: Network::None,
             holes: Holes::default(),
         };
         Attack { job, sees_host: false, outputs: None }
+    }
+
+    /// With sockets that listen inside, and come out.
+    pub fn proxied(mut self) -> Attack {
+        self.job.network = Network::Proxied;
+        self
     }
 
     /// Leaves out layers: bits of [`hole`].

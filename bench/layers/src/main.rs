@@ -13,7 +13,7 @@ use std::error::Error;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hotcell_sandbox::{Command, Holes, Job, Sandbox, Settings, Sink, Stdin, hole};
+use hotcell_sandbox::{Command, Holes, Job, Network, Sandbox, Settings, Sink, Stdin, hole};
 use hotcell_types::{Level, Stage, Status, Template};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -134,6 +134,7 @@ fn run_once(variant: &Variant) -> Result<f64, Box<dyn Error>> {
         working_copy: None,
         limits: Template::DEFAULT.limits,
         profile: Template::DEFAULT.profile,
+        network: Network::None,
         holes: variant.holes,
     };
     let begun = Instant::now();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Input, Job, Sandbox, Settings, Sink, Stdin, in_memory};
+use hotcell_sandbox::{Input, Job, Network, Sandbox, Settings, Sink, Stdin, in_memory};
 use hotcell_types::{Exit, Level, Template};
 
 use crate::peers::Failure;
@@ -33,8 +33,16 @@ pub(super) fn run(words: &[OsString]) -> Result<ExitCode, Failure> {
     env.insert("PATH".into(), lang::search_path(&command));
     let home = std::env::var_os("HOTCELL_HOME").map(PathBuf::from).unwrap_or_default();
     let sandbox = Sandbox::open(&Settings { minimum: Level::NoProc, home })?;
-    let job =
-        Job { command, env, stdin: Stdin::Empty, inputs, working_copy: None, limits, profile };
+    let job = Job {
+        command,
+        env,
+        stdin: Stdin::Empty,
+        inputs,
+        working_copy: None,
+        limits,
+        profile,
+        network: Network::None,
+    };
     let outcome = sandbox.start(job)?.wait(&mut PassOn, None)?;
     Ok(match outcome.exit {
         Some(Exit::Code(code)) => ExitCode::from(code),

@@ -1,3 +1,7 @@
-//! Parses what a run sends towards the network.
-
+//! The airlock.
+pub mod chunked;
+pub mod head;
+pub mod hello;
+pub mod socks;
+pub mod target;
 pub mod wire;

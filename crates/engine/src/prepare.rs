@@ -12,7 +12,9 @@ use hotcell_policy::Constraints;
 use hotcell_record::Redactor;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
+use hotcell_sandbox::{
+    Command, Input, Item, Job, Network, Stdin, What, WorkingCopy, cause, in_memory,
+};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Effect, Limits, SomeLimits};
 use hotcell_workspace::{Root, Window};
@@ -295,7 +297,16 @@ fn job(
     let stdin = stdin(plan.stdin, attached)?;
     let usual = || call.tool().tool().template.template().profile;
     let profile = plan.template.map_or_else(usual, |own| own.profile);
-    Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile })
+    Ok(Job {
+        command,
+        env,
+        stdin,
+        inputs,
+        working_copy: None,
+        limits,
+        profile,
+        network: Network::None,
+    })
 }
 
 /// Where the caller's programs are.

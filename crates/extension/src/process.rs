@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use hotcell_evaluator::wire::{Answer, Place};
-use hotcell_sandbox::{Command, Input, Job, Refusal, Running, Sink, Stdin, in_memory};
+use hotcell_sandbox::{Command, Input, Job, Network, Refusal, Running, Sink, Stdin, in_memory};
 use hotcell_types::{Span, Template};
 
 use crate::extension::Fault;
@@ -73,6 +73,7 @@ fn job() -> io::Result<Job> {
         working_copy: None,
         limits,
         profile: template.profile,
+        network: Network::None,
     })
 }
 

@@ -40,6 +40,9 @@ pub(crate) fn attest(host: &HostProc, pidfd: impl AsFd, expected: &Expected<'_>)
         namespaces(&process, expected, &mut seen)?;
         mounts(&process, expected, &mut buffer, &mut seen)?;
     }
+    if expected.order.proxied {
+        listeners(&process, expected, &mut buffer, &mut seen)?;
+    }
     status(&process, expected, &mut buffer, &mut seen)?;
     cgroup(&process, expected, &mut buffer, &mut seen)?;
     limits(&process, expected, &mut buffer, &mut seen)?;
@@ -102,7 +105,7 @@ fn groups_are(text: &[u8], own: u32) -> bool {
 fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
     let text = process.read(c"mountinfo", buffer).at(Step::AttestMounts)?;
     let mut root_seen = false;
-    let mut proc_mounts = 0;
+    let (mut proc_mounts, mut proxy_mounts) = (0, 0);
     for line in proc::lines(text) {
         let mut fields = proc::words(line).skip(4);
         let point = fields.next().unwrap_or_default();
@@ -113,6 +116,7 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
         proc_mounts += u32::from(point == place::PROC.to_bytes());
         if options.starts_with(b"ro,") || options == b"ro" {
             root_seen |= point == b"/";
+            proxy_mounts += u32::from(point == place::PROXY.to_bytes());
         } else {
             seen.writable_mounts += 1;
             let own = [place::CELL, place::WORK, place::TMP, place::SHM];
@@ -124,8 +128,43 @@ fn mounts(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     require(seen.proc_mounted == expected.setup.proc, Step::AttestMounts)?;
     require(root_seen, Step::AttestMounts)?;
     require(seen.writable_mounts == OWN_WRITABLE, Step::AttestMounts)?;
-    let all = expected.tree_mounts + OWN_WRITABLE + u32::from(expected.setup.proc);
+    let proxied = u32::from(expected.order.proxied);
+    require(proxy_mounts == proxied, Step::AttestMounts)?;
+    let all = expected.tree_mounts + OWN_WRITABLE + u32::from(expected.setup.proc) + proxied;
     require(seen.mounts == all, Step::AttestMounts)
+}
+
+/// The sockets of the way out listen where they have to, in the network namespace of this process.
+fn listeners(
+    process: &Process,
+    expected: &Expected<'_>,
+    buffer: &mut [u8],
+    seen: &mut Seen,
+) -> Done {
+    let text = process.read(c"net/unix", buffer).at(Step::AttestProxy)?;
+    seen.listeners += proc::lines(text).filter(|line| is_proxy(line)).count() as u32;
+    if expected.order.loopback {
+        let text = process.read(c"net/tcp", buffer).at(Step::AttestProxy)?;
+        seen.listeners += proc::lines(text).filter(|line| is_proxy_port(line)).count() as u32;
+    }
+    require(seen.listeners as usize == expected.order.listeners(), Step::AttestProxy)
+}
+
+/// number, references, protocol, flags, type, state, inode, path
+fn is_proxy(line: &[u8]) -> bool {
+    const ACCEPTS: &[u8] = b"00010000";
+    let mut fields = proc::words(line).skip(3);
+    fields.next() == Some(ACCEPTS) && fields.nth(3) == Some(place::PROXY_SOCKET.to_bytes())
+}
+
+/// number, local address, remote address, state
+fn is_proxy_port(line: &[u8]) -> bool {
+    /// 127.0.0.1, as the number that its bytes are.
+    const LOCALHOST: &[u8] = b"0100007F:";
+    const LISTENS: &[u8] = b"0A";
+    let mut fields = proc::words(line).skip(1);
+    let port = fields.next().and_then(|at| at.strip_prefix(LOCALHOST)).and_then(proc::hexadecimal);
+    port == Some(u64::from(place::PROXY_PORT)) && fields.nth(1) == Some(LISTENS)
 }
 
 fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
@@ -249,9 +288,31 @@ mod tests {
         assert!(!groups_are(b"Groups:\tx\n", 7));
     }
 
+    #[test]
+    fn only_what_listens_at_its_own_place_is_the_way_out() {
+        let unix = |flags, path| {
+            format!("0000000000000000: 00000002 00000000 {flags} 0001 01 4711 {path}").into_bytes()
+        };
+        assert!(is_proxy(&unix("00010000", "/run/hotcell/proxy.sock")));
+        assert!(!is_proxy(&unix("00000000", "/run/hotcell/proxy.sock")));
+        assert!(!is_proxy(&unix("00010000", "@/run/hotcell/proxy.sock")));
+        assert!(!is_proxy(b"Num       RefCount Protocol Flags    Type St Inode Path"));
+        for (line, expected) in [
+            (&b"   0: 0100007F:0C38 00000000:0000 0A 00000000:00000000 00:0"[..], true),
+            (b"   0: 00000000:0C38 00000000:0000 0A 00000000:00000000 00:0", false),
+            (b"   0: 0100007F:0C38 0100007F:9999 01 00000000:00000000 00:0", false),
+            (b"   0: 0100007F:0C39 00000000:0000 0A 00000000:00000000 00:0", false),
+            (b"  sl  local_address rem_address   st tx_queue rx_queue tr tm", false),
+        ] {
+            assert_eq!(is_proxy_port(line), expected, "{}", line.escape_ascii());
+        }
+    }
+
     proptest! {
         #[test]
         fn garbage_never_panics(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            is_proxy(&text);
+            is_proxy_port(&text);
             same_ids(&text, b"Uid:").ok();
             groups_are(&text, 1);
         }

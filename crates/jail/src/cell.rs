@@ -16,6 +16,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::chan::{self, Fds, Received};
 use crate::fail::{At, Done, failed, require};
+use crate::proxy::{self, Listeners};
 use crate::sys::{self, Cloned, Packet, Vector};
 use crate::wire::{
     Ended, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies, What, hole,
@@ -145,20 +146,33 @@ fn build(plan: &Plan<'_>) -> Done {
     if !order.leaves_out(hole::KEYRING) {
         sys::new_keyring().at(Step::Keyring)?;
     }
-    if plan.ground.setup.bare {
+    let listeners = if plan.ground.setup.bare {
         // What the program leaves behind comes to this process, as it would to a pid 1.
         let own = rustix::process::getpid();
         rustix::process::set_child_subreaper(Some(own)).at(Step::Namespaces)?;
+        require(!order.proxied, Step::Proxy)?;
+        None
     } else {
-        furnish(plan)?;
-    }
-    let cell = sys::at(slot::CELL);
-    chan::report(sys::at(slot::CORD), &Report::Built, Some(cell)).at(Step::Writable)?;
+        furnish(plan)?
+    };
+    hand_out(listeners).at(Step::Writable)?;
     wall_in(plan)
 }
 
+/// What hotcell holds of the cell. Nothing of the way out stays inside but its names.
+fn hand_out(listeners: Option<Listeners>) -> rustix::io::Result<()> {
+    let mut fds = [sys::at(slot::CELL); 1 + proxy::MOST];
+    let handed = listeners.iter().flat_map(Listeners::each);
+    let mut count = 1;
+    for (place, fd) in fds.iter_mut().skip(1).zip(handed) {
+        *place = fd;
+        count += 1;
+    }
+    chan::report_with(sys::at(slot::CORD), &Report::Built, fds.get(..count).unwrap_or_default())
+}
+
 /// What the namespaces are filled with.
-fn furnish(plan: &Plan<'_>) -> Done {
+fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
     let order = plan.order;
     if order.entrance.joins > 0 && !order.leaves_out(hole::CGROUP_NAMESPACE) {
         // Only now, so that the run's cgroup is what it sees as the root.
@@ -182,7 +196,8 @@ fn furnish(plan: &Plan<'_>) -> Done {
     // Where they cannot be dropped, the user's own groups stay, as overflow ids.
     switch_id(plan.ground.drops_groups).at(Step::SwitchId)?;
     let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
-    sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)
+    sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)?;
+    order.proxied.then(|| proxy::open(order.loopback)).transpose().at(Step::Proxy)
 }
 
 /// Exactly the descriptors of this cell, at their places; everything else is closed.

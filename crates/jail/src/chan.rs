@@ -91,12 +91,21 @@ fn receive_once(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
 
 /// Sends a report, with a descriptor if there is one.
 pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    report_with(socket, report, fd.as_slice())
+}
+
+/// The same with several.
+pub(crate) fn report_with(
+    socket: impl AsFd,
+    report: &Report,
+    fds: &[BorrowedFd<'_>],
+) -> Result<()> {
     let mut buffer = [0; MAX_REPORT];
     let mut writer = Writer::new(&mut buffer);
     report.write(&mut writer);
     let packet = writer.finish().map_err(|_| Errno::MSGSIZE)?;
     // A few small packets always fit.
-    send_now(socket, packet, fd.as_slice())
+    send_now(socket, packet, fds)
 }
 
 /// Sends one packet now or not at all: nobody is held up by who does not read.

@@ -17,6 +17,7 @@ pub mod guard;
 mod landlock;
 mod orphans;
 mod proc;
+mod proxy;
 mod spawner;
 mod sys;
 mod tree;
@@ -39,6 +40,12 @@ pub mod place {
     /// The one file system behind the writable places. No Landlock rule covers it, so it is reached
     /// only through them.
     pub const CELL: &CStr = c"/.cell";
+    /// What the way out is in, of a run that has one: a file system of its own, which nobody inside can
+    /// write.
+    pub const PROXY: &CStr = c"/run/hotcell";
+    pub const PROXY_SOCKET: &CStr = c"/run/hotcell/proxy.sock";
+    /// The same for programs that know no Unix sockets, on the run's own loopback.
+    pub const PROXY_PORT: u16 = 3128;
     /// A file that no Landlock rule covers: reading it must fail, which proves that Landlock is on.
     pub const SENTINEL: &CStr = c"/.hotcell";
     /// The same where the run's places are a directory of the host.

@@ -13,11 +13,11 @@ use crate::cell::{self, Ground, Plan};
 use crate::chan::{self, Fds, MAX_REPORT};
 use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
-use crate::orphans;
 use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned, Packet};
 use crate::wire::{self, Blocked, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole};
 use crate::zygote::Zygote;
+use crate::{orphans, proxy};
 
 /// Most runs at one time.
 const MAX_RUNS: usize = 96;
@@ -560,10 +560,7 @@ impl Spawner {
         }
         let packet = buffer.get(..received.length).unwrap_or_default();
         match Report::read(packet) {
-            Ok(Report::Built) => match received.fds.take(0) {
-                Ok(cell) => tell(&run.socket, &Report::Built, Some(cell.as_fd())),
-                Err(errno) => run.fail(failed(Step::Writable, errno, 0)),
-            },
+            Ok(Report::Built) => run.pass_on(&received.fds),
             Ok(Report::Poised { landlock_denied }) => {
                 run.listener = received.fds.take(0).ok();
                 if run.listener.is_none() {
@@ -746,6 +743,21 @@ impl Run {
         let (_, length) =
             rustix::net::recv(cord, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT).ok()?;
         Report::read(buffer.get(..length)?).ok()
+    }
+
+    /// Hands hotcell what its cell handed out.
+    fn pass_on(&self, fds: &Fds) {
+        let mut passed = [self.socket.as_fd(); 1 + proxy::MOST];
+        let count = 1 + self.order.listeners();
+        let all = passed.iter_mut().enumerate().take(count);
+        let taken = all.map(|(index, place)| fds.get(index).map(|fd| *place = fd));
+        match taken.collect::<rustix::io::Result<()>>() {
+            Ok(()) if fds.count() == count => {
+                let passed = passed.get(..count).unwrap_or_default();
+                chan::report_with(&self.socket, &Report::Built, passed).ok();
+            }
+            _ => self.fail(failed(Step::Writable, Errno::BADF, fds.count())),
+        }
     }
 
     fn fail(&self, failure: Failed) {

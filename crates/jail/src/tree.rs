@@ -28,7 +28,7 @@ pub(crate) fn enter(setup: Setup, entries: Entries<'_>) -> Done {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", private).at(Step::Propagation)?;
     let root = new_root().at(Step::RootMount)?;
-    for place in [place::PROC, place::WORK, place::TMP, place::CELL] {
+    for place in [place::PROC, place::WORK, place::TMP, place::CELL, c"/run", place::PROXY] {
         make_dir(&root, place).at(Step::RootMount)?;
     }
     make_file(&root, place::SENTINEL, SENTINEL_TEXT).at(Step::RootMount)?;
@@ -239,6 +239,21 @@ pub(crate) fn writable(size: u64, files: u64) -> rustix::io::Result<OwnedFd> {
         attach(&mount, CWD, at)?;
     }
     Ok(cell)
+}
+
+/// Where the way out of a run is: room for one name, which is made by whoever asks.
+pub(crate) fn proxy_place() -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [(c"size", c"4096"), (c"nr_inodes", c"2"), (c"mode", c"755")] {
+        rustix::mount::fsconfig_set_string(context.as_fd(), key, value)?;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let place = mount_of(&context, attributes)?;
+    attach(&place, CWD, place::PROXY)?;
+    Ok(place)
 }
 
 /// The run's own view of its processes, read-only.

@@ -341,6 +341,9 @@ pub struct Order<'a> {
     pub cgroup_name: &'a [u8],
     /// A loopback interface that is up, and TCP as far as Landlock goes.
     pub loopback: bool,
+    /// Sockets that listen inside and come out with [`Report::Built`]: one by a path, and with a loopback
+    /// interface one there.
+    pub proxied: bool,
     /// Without a mount namespace, the run's places are a directory of the host, whose descriptor comes
     /// last.
     pub brings_places: bool,
@@ -380,6 +383,7 @@ impl<'a> Order<'a> {
         w.u8(self.entrance.joins);
         w.bytes(self.cgroup_name);
         w.u8(self.loopback.into());
+        w.u8(self.proxied.into());
         w.u8(self.brings_places.into());
         w.u8(self.zygote);
         #[cfg(feature = "holes")]
@@ -408,6 +412,7 @@ impl<'a> Order<'a> {
             entrance: Entrance { born: r.flag()?, joins: r.u8()? },
             cgroup_name: r.bytes()?,
             loopback: r.flag()?,
+            proxied: r.flag()?,
             brings_places: r.flag()?,
             zygote: r.u8()?,
             #[cfg(feature = "holes")]
@@ -423,6 +428,11 @@ impl<'a> Order<'a> {
     /// How many descriptors must come with it.
     pub fn descriptors(&self) -> usize {
         2 + self.entrance.descriptors() + usize::from(self.brings_places)
+    }
+
+    /// How many sockets listen inside.
+    pub fn listeners(&self) -> usize {
+        if self.proxied { 1 + usize::from(self.loopback) } else { 0 }
     }
 
     /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
@@ -842,10 +852,12 @@ pub enum Step {
     AttestSession,
     Busy,
     Zygote,
+    Proxy,
+    AttestProxy,
 }
 
 impl Step {
-    pub const ALL: [Step; 42] = [
+    pub const ALL: [Step; 44] = [
         Step::Protocol,
         Step::UserNamespace,
         Step::IdMap,
@@ -888,6 +900,8 @@ impl Step {
         Step::AttestSession,
         Step::Busy,
         Step::Zygote,
+        Step::Proxy,
+        Step::AttestProxy,
     ];
 
     fn from_u8(value: u8) -> Result<Step, Malformed> {
@@ -925,6 +939,8 @@ pub struct Seen {
     pub own_session: bool,
     pub descriptors: u32,
     pub open_files: u64,
+    /// The way out, where there is to be one: its sockets that listen in the run's namespaces.
+    pub listeners: u32,
 }
 
 /// A call that the filter refused and reported.
@@ -955,7 +971,7 @@ pub struct Gone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     Ready(Ready),
-    /// The descriptor of the run's writable file system comes with it.
+    /// The descriptor of the run's writable file system comes with it, then those of the way out.
     Built,
     /// What was seen, and how many microseconds that took.
     Released(Seen, u32),
@@ -1068,6 +1084,7 @@ fn write_seen(seen: &Seen, w: &mut Writer<'_>) {
     w.u8(seen.own_session.into());
     w.u32(seen.descriptors);
     w.u64(seen.open_files);
+    w.u32(seen.listeners);
 }
 
 fn read_seen(r: &mut Reader<'_>) -> Result<Seen, Malformed> {
@@ -1086,6 +1103,7 @@ fn read_seen(r: &mut Reader<'_>) -> Result<Seen, Malformed> {
     seen.own_session = r.flag()?;
     seen.descriptors = r.u32()?;
     seen.open_files = r.u64()?;
+    seen.listeners = r.u32()?;
     Ok(seen)
 }
 
@@ -1165,6 +1183,7 @@ mod tests {
             entrance: Entrance::default(),
             cgroup_name: b"",
             loopback: false,
+            proxied: true,
             brings_places: false,
             zygote: 0,
             #[cfg(feature = "holes")]

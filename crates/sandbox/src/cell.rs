@@ -11,13 +11,14 @@ use crate::ids::{Id, IdPool};
 use crate::launcher::packet_pair;
 use crate::native::{Base, Ground};
 use crate::places::Places;
-use crate::{Refusal, start};
+use crate::{Network, Refusal, start};
 
 /// What a cell is made for. A job takes only a cell that was made for its like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     pub(crate) limits: Limits,
     pub(crate) loopback: bool,
+    pub(crate) network: Network,
     /// The zygote that it is forked from; none is zero.
     pub(crate) zygote: u8,
     #[cfg(feature = "holes")]
@@ -28,6 +29,7 @@ impl Kind {
     pub fn of(job: &crate::Job) -> Kind {
         Kind {
             loopback: job.profile == Profile::StandardNet,
+            network: job.network,
             #[cfg(feature = "holes")]
             holes: job.holes,
             ..Kind::of_limits(job.limits)
@@ -38,6 +40,7 @@ impl Kind {
         Kind {
             limits,
             loopback: false,
+            network: Network::None,
             zygote: 0,
             #[cfg(feature = "holes")]
             holes: crate::Holes::default(),
@@ -101,6 +104,7 @@ impl Cell {
             entrance,
             cgroup_name: name.as_bytes(),
             loopback: kind.loopback,
+            proxied: kind.network == Network::Proxied,
             brings_places: places.is_some(),
             zygote: kind.zygote,
             #[cfg(feature = "holes")]

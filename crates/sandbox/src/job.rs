@@ -5,6 +5,7 @@ use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,8 +35,20 @@ pub struct Job {
     pub working_copy: Option<Arc<dyn WorkingCopy>>,
     pub limits: Limits,
     pub profile: Profile,
+    pub network: Network,
     #[cfg(feature = "holes")]
     pub holes: Holes,
+}
+
+/// What a run can reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// An empty network namespace.
+    #[default]
+    None,
+    /// The same, and sockets in it on which somebody outside accepts, who decides what else it reaches:
+    /// see [`Running::listeners`](crate::Running::listeners).
+    Proxied,
 }
 
 #[cfg(feature = "holes")]
@@ -78,6 +91,25 @@ pub struct View {
     pub(crate) tree: Option<Tree>,
 }
 
+impl View {
+    /// What can be seen with both. Of two trees, this one's.
+    pub fn and(mut self, other: &View) -> View {
+        for path in &other.read_only {
+            if !self.read_only.contains(path) {
+                self.read_only.push(path.clone());
+            }
+        }
+        self.tree = self.tree.or_else(|| other.tree.clone());
+        self
+    }
+
+    /// Whether all of the other can be seen with this one.
+    pub fn covers(&self, other: &View) -> bool {
+        let shows = |path: &PathBuf| self.read_only.contains(path);
+        other.read_only.iter().all(shows) && (other.tree.is_none() || other.tree == self.tree)
+    }
+}
+
 /// A directory of the host that a run sees read-only, and under another name. Whoever makes it keeps the
 /// directory from being removed while there are runs that see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -104,6 +136,9 @@ pub enum Stdin {
     /// Stays open for whoever started the run, who also reads its standard output: see
     /// [`Running::talk`](crate::Running::talk).
     Held,
+    /// One end of a pair of Unix sockets, so that descriptors can be passed to the program and back. Closed
+    /// here once the run has it.
+    Line(OwnedFd),
 }
 
 /// The caller's ends of a run's standard input and output. Neither ever waits: what is not possible now

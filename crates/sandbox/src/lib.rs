@@ -13,6 +13,7 @@ mod ids;
 mod image;
 mod job;
 mod keeper;
+mod kept;
 pub mod lang;
 mod launcher;
 mod layout;
@@ -35,9 +36,10 @@ pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{
-    Command, Input, Item, Job, Look, Refusal, Settings, Sink, Stdin, Talk, Tree, View, What,
-    WorkingCopy, cause, in_memory,
+    Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,
+    What, WorkingCopy, cause, in_memory,
 };
+pub use kept::{Consumption, Keep, Kept};
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};

@@ -12,6 +12,7 @@ use std::{fs, io};
 use hotcell_jail::wire::{Failed, Setup, Step};
 use hotcell_types::{Layer, Level};
 use rustix::io::Errno;
+use rustix::net::AddressFamily;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cell::{Cell, Kind};
@@ -22,7 +23,7 @@ use crate::launcher::{Idle, Kept, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
 use crate::warm::{Bounds, Nursery};
-use crate::{Job, Refusal, Settings, View, cause, places, start, steps};
+use crate::{Job, Refusal, Settings, Stdin, View, cause, places, start, steps};
 
 /// Where the ids of runs are kept apart. Only root gives runs ids of their own.
 const ID_DIR: &str = "/run/hotcell";
@@ -194,6 +195,7 @@ impl Sandbox {
         let job = if self.host_visible { job.seeing_the_host() } else { job };
         check_pids(&job)?;
         check_open_files(&job)?;
+        check_line(&job)?;
         for path in &job.command.read_only {
             check_shared(path)?;
         }
@@ -558,6 +560,18 @@ fn check_open_files(job: &Job) -> Result<(), Refusal> {
         what: format!("a limit of {} open files is too low", job.limits.open_files),
         why: "a run needs three for its input and output, and one more to start".into(),
         fix: "give at least 4 with `--open-files`".into(),
+    })
+}
+
+fn check_line(job: &Job) -> Result<(), Refusal> {
+    let Stdin::Line(line) = &job.stdin else { return Ok(()) };
+    if rustix::net::sockopt::socket_domain(line) == Ok(AddressFamily::UNIX) {
+        return Ok(());
+    }
+    Err(Refusal::Invalid {
+        what: "the descriptor for its standard input".into(),
+        why: "nothing of the host's crosses into a run, and it is no Unix socket".into(),
+        fix: "give one end of a pair of Unix sockets".into(),
     })
 }
 

@@ -51,6 +51,8 @@ pub struct Running {
     pub(crate) ended: Option<Ended>,
     /// The run's writable file system.
     pub(crate) cell: OwnedFd,
+    /// Of its way out, until somebody takes them.
+    pub(crate) listeners: Vec<OwnedFd>,
     pub(crate) stdout: Stream,
     pub(crate) stderr: Stream,
     pub(crate) feed: Option<Feed>,
@@ -233,6 +235,14 @@ impl Running {
     pub fn talk(&mut self) -> Option<Talk> {
         let to = std::fs::File::from(self.held.take()?);
         Some(Talk { to, from: self.stdout.take()? })
+    }
+
+    /// For a run with [`Network::Proxied`](crate::Network::Proxied), once: sockets that listen in its
+    /// namespaces, and never wait. The first is at `/run/hotcell/proxy.sock`; with profile
+    /// `standard-net` the second is at port 3128 of its own 127.0.0.1. Whoever holds them decides what the
+    /// run reaches; when nobody does, its connections are refused.
+    pub fn listeners(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.listeners)
     }
 
     /// Streams output until the run has ended as a whole. Artifacts go to `outputs`, an existing

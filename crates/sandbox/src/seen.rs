@@ -3,12 +3,15 @@
 use hotcell_jail::wire::Seen;
 use hotcell_types::{Layer, LayerReport, Level, Profile};
 
+use crate::Network;
+
 /// What else there is to say about a run's layers.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) level: Level,
     pub(crate) landlock_abi: u32,
     pub(crate) profile: Profile,
+    pub(crate) network: Network,
     /// What the cgroup's limits were read back as, by layer.
     pub(crate) cgroup: Vec<(Layer, String)>,
     pub(crate) unique_id: bool,
@@ -26,7 +29,12 @@ fn report(layer: Layer, seen: &Seen, context: &Context) -> LayerReport {
         Layer::UserNamespace => namespace(user),
         Layer::MountNamespace => namespace(mnt),
         Layer::PidNamespace => namespace(pid),
-        Layer::NetNamespace => namespace(net),
+        Layer::NetNamespace => match context.network {
+            Network::None => namespace(net),
+            Network::Proxied => {
+                (net != 0 && seen.listeners > 0, format!("inode {net}, proxy only"))
+            }
+        },
         Layer::IpcNamespace => namespace(ipc),
         Layer::UtsNamespace => namespace(uts),
         Layer::CgroupNamespace => namespace(cgroup),

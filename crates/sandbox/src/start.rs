@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hotcell_jail::chan;
+use hotcell_jail::chan::{self, Fds};
 use hotcell_jail::wire::{
     Failed, JobParts, MAX_PACKET, MAX_STRINGS, Ready, Report, Seen, Step, Writer,
 };
-use hotcell_types::{Layer, LayerReport, Profile, Start};
+use hotcell_types::{Layer, LayerReport, Level, Start};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -28,7 +28,7 @@ use crate::seen::{self, Context};
 use crate::streams::{Feed, Ours, Pipes, Stream};
 use crate::supplies::{self, Placed};
 use crate::warm::Seed;
-use crate::{Job, Refusal, Stdin, random, steps};
+use crate::{Job, Network, Refusal, Stdin, random, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
 const BUILD_MOST: Duration = Duration::from_secs(10);
@@ -41,6 +41,7 @@ const ALLOW_ALL: [u8; 8] = [0x06, 0, 0, 0, 0, 0, 0xff, 0x7f];
 #[derive(Debug)]
 struct Built {
     cell: OwnedFd,
+    listeners: Vec<OwnedFd>,
     seen: Seen,
     /// When it got its job, how long it was read back, when it was let go.
     given: Instant,
@@ -62,11 +63,26 @@ pub(crate) struct Given {
 
 /// Builds the jail around a job, or takes one that waits, and lets the program go.
 pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    check_network(parts.base.level, parts.base.setup.bare, job.network)?;
     match give_a_cell(parts, job) {
         // Cells that wait for jobs of another kind take the room of one that is there.
         Err(Refusal::Busy { .. }) if parts.base.spares.end_all() => give_a_cell(parts, job),
         other => other,
     }
+}
+
+/// A run that may reach something by way of somebody must be kept from everything else.
+fn check_network(level: Level, is_bare: bool, network: Network) -> Result<(), Refusal> {
+    if network == Network::None || !is_bare {
+        return Ok(());
+    }
+    Err(Refusal::Layer {
+        layer: Layer::NetNamespace,
+        why: format!("at level {level} nothing keeps a run with a proxy from other networks"),
+        fix: "run it without a network, or on a host with namespaces: `hotcell doctor` says what \
+              forbids them here"
+            .into(),
+    })
 }
 
 fn give_a_cell(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
@@ -149,6 +165,7 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         line: Some(cell.line),
         ended: None,
         cell: built.cell,
+        listeners: built.listeners,
         places: cell.places,
         id: cell.id,
         limits: job.limits,
@@ -189,7 +206,7 @@ fn send(cell: &Cell, job: &Job, pipes: &Pipes) -> Result<(), Refusal> {
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     let wire = JobParts {
         filter: &filter,
-        exec_key: if job.profile == Profile::Strict { exec_key.get() } else { 0 },
+        exec_key: if job.profile.executes_once() { exec_key.get() } else { 0 },
         program: program.as_bytes(),
         args: &args,
         env: &env,
@@ -274,15 +291,19 @@ fn await_release(
     given: Instant,
 ) -> Result<Built, Refusal> {
     let deadline = Instant::now() + BUILD_MOST;
-    let mut place = None;
+    let mut handed = None;
     loop {
-        let (report, fd) = next_report(&cell.socket, deadline)?;
+        let (report, fds) = next_report(&cell.socket, deadline)?;
         match report {
-            Report::Built => place = fd,
+            Report::Built => handed = Some(take_handed(fds)?),
             Report::Released(seen, micros) => {
-                let Some(cell) = place else { return Err(nonsense()) };
+                let Some((place, listeners)) = handed else { return Err(nonsense()) };
+                if listeners.len() != seen.listeners as usize {
+                    return Err(nonsense());
+                }
                 let attest = Duration::from_micros(micros.into());
-                return Ok(Built { cell, seen, given, attest, released: Instant::now() });
+                let released = Instant::now();
+                return Ok(Built { cell: place, listeners, seen, given, attest, released });
             }
             Report::Failed(failed) if cell.kind.zygote != 0 && !is_of_job(failed.step) => {
                 return Err(not_forked());
@@ -297,11 +318,15 @@ fn await_release(
     }
 }
 
-/// The next report with its descriptor; an end of the launcher or of our patience is an error.
-pub(crate) fn next_report(
-    socket: &OwnedFd,
-    deadline: Instant,
-) -> Result<(Report, Option<OwnedFd>), Refusal> {
+/// The run's writable file system, and the sockets of its way out.
+fn take_handed(mut fds: Fds) -> Result<(OwnedFd, Vec<OwnedFd>), Refusal> {
+    let place = fds.take(0).map_err(|_| nonsense())?;
+    let listeners = (1..fds.count()).map(|index| fds.take(index).map_err(|_| nonsense()));
+    Ok((place, listeners.collect::<Result<_, _>>()?))
+}
+
+/// The next report with its descriptors; an end of the launcher or of our patience is an error.
+pub(crate) fn next_report(socket: &OwnedFd, deadline: Instant) -> Result<(Report, Fds), Refusal> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -320,7 +345,7 @@ pub(crate) fn next_report(
         }
     }
     let mut buffer = [0; chan::MAX_REPORT];
-    let mut received = chan::receive(socket, &mut buffer)
+    let received = chan::receive(socket, &mut buffer)
         .map_err(|errno| Refusal::of_talking("hearing from the launcher", errno.into()))?;
     if received.length == 0 {
         let source = io::ErrorKind::UnexpectedEof.into();
@@ -328,7 +353,7 @@ pub(crate) fn next_report(
     }
     let packet = buffer.get(..received.length).unwrap_or_default();
     let report = Report::read(packet).map_err(|_| nonsense())?;
-    Ok((report, received.fds.take(0).ok()))
+    Ok((report, received.fds))
 }
 
 fn nonsense() -> Refusal {
@@ -420,6 +445,7 @@ fn read_layers(
         level: parts.base.level,
         landlock_abi: ready.landlock_abi,
         profile: job.profile,
+        network: job.network,
         cgroup: of_cgroup.collect(),
         unique_id: cell.id.is_some(),
     };
@@ -435,5 +461,21 @@ fn read_layers(
             why: format!("level {} has it, and it was not seen", parts.base.level),
             fix: "`hotcell doctor` says what this host allows".into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_keeps_a_run_from_other_networks_it_gets_no_proxy() {
+        let checked = |bare, network| check_network(Level::LandlockOnly, bare, network);
+        let Err(Refusal::Layer { layer, why, fix }) = checked(true, Network::Proxied) else {
+            panic!("a run without a network namespace got a proxy");
+        };
+        assert_eq!(layer, Layer::NetNamespace);
+        assert!(why.contains("landlock-only") && fix.contains("doctor"), "{why} {fix}");
+        assert!(checked(true, Network::None).is_ok() && checked(false, Network::Proxied).is_ok());
     }
 }

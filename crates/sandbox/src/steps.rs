@@ -29,7 +29,7 @@ pub(crate) fn layer(step: Step) -> Layer {
         Step::CgroupAttach | Step::AttestCgroup => Layer::CgroupMemory,
         Step::CgroupNamespace => Layer::CgroupNamespace,
         Step::Hostname => Layer::UtsNamespace,
-        Step::Loopback => Layer::NetNamespace,
+        Step::Loopback | Step::Proxy | Step::AttestProxy => Layer::NetNamespace,
         Step::DeathSignal
         | Step::Keyring
         | Step::Session
@@ -49,6 +49,8 @@ pub(crate) fn doing(step: Step) -> &'static str {
     match step {
         Step::Protocol => "talking to the launcher",
         Step::Zygote => "forking an interpreter that had started",
+        Step::Proxy => "making the sockets of the run's way out",
+        Step::AttestProxy => "reading back the sockets of the run's way out",
         Step::Busy => "finding room for another run",
         Step::UserNamespace => "making a user namespace",
         Step::IdMap => "mapping the run's id",

@@ -1,5 +1,5 @@
-//! The three descriptors of a run: pipes, always, so that nothing of the host's own descriptors ever
-//! crosses into a run.
+//! The three descriptors of a run: pipes, or a socket pair of its own, so that nothing of the host's own
+//! descriptors ever crosses into a run.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -33,8 +33,14 @@ impl Pipes {
     /// Makes them; the run's ends belong to `owner`, so that it can open `/dev/stdout` by name.
     pub(crate) fn new(stdin: &Stdin, owner: Option<u32>) -> io::Result<Pipes> {
         // An empty one is a pipe that nobody writes to: not even /dev/null of the host crosses.
-        let (their_in, our_in) = pipe(owner)?;
-        let our_in = (!matches!(stdin, Stdin::Empty)).then_some(our_in);
+        let (their_in, our_in) = match stdin {
+            Stdin::Line(socket) => (socket.try_clone()?, None),
+            Stdin::Empty => (pipe(owner)?.0, None),
+            Stdin::From(_) | Stdin::Held => {
+                let (theirs, ours) = pipe(owner)?;
+                (theirs, Some(ours))
+            }
+        };
         let (our_out, their_out) = pipe(owner)?;
         let (our_err, their_err) = pipe(owner)?;
         for fd in our_in.iter().chain([&our_out, &our_err]) {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use hotcell_jail::wire::{Report, ZygoteParts};
-use hotcell_types::{Bytes, Count, Cpus, Limits, Profile, Template};
+use hotcell_types::{Bytes, Count, Cpus, Limits, Template};
 
 use crate::cell::{cgroup_refusal, enter, reserve_id};
 use crate::ids::Id;
@@ -117,8 +117,8 @@ impl Seed {
             // A hole that a zygote does not have shows nothing.
             return None;
         }
-        // Strict allows one execution, by a secret that has to be gone from memory: a fork replaces none.
-        if !job.command.forks || job.profile == Profile::Strict {
+        // Such a profile allows one execution, by a secret that has to be gone from memory: a fork replaces none.
+        if !job.command.forks || job.profile.executes_once() {
             return None;
         }
         let env = || job.env.iter().filter(|(key, _)| is_read_at_start(key));

@@ -11,12 +11,22 @@ use crate::{Bytes, Count, Cpus, Limits, Span};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
+    /// Sockets that are handed to it. For a program of hotcell's own: no template, option or request
+    /// names it.
+    Airlock,
     /// Compute, memory, time, reading files, open descriptors, AF_UNIX; no fork, no exec after the start.
     Strict,
     /// And fork, execve, writing files, pipes, signals.
     Standard,
     /// And AF_INET, AF_INET6.
     StandardNet,
+}
+
+impl Profile {
+    /// Whether the start of its program is the only execution that it allows.
+    pub fn executes_once(self) -> bool {
+        matches!(self, Profile::Airlock | Profile::Strict)
+    }
 }
 
 /// What a run may reach.
@@ -113,6 +123,7 @@ impl FromStr for Template {
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Profile::Airlock => "airlock",
             Profile::Strict => "strict",
             Profile::Standard => "standard",
             Profile::StandardNet => "standard-net",
@@ -140,6 +151,12 @@ mod tests {
                 "tool 512MiB 0.5 64 30s standard",
             ]
         );
+    }
+
+    #[test]
+    fn nobody_can_ask_for_the_profile_that_is_hotcells_own() {
+        assert!(Profile::Airlock.to_string().parse::<Template>().is_err());
+        assert!(Template::BUILT_IN.iter().all(|t| t.profile != Profile::Airlock));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_sandbox::host::{self, CgroupSearch, Diagnosis, HostFacts, Trial, diagnose};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Job, Refusal, Sandbox, Settings, Sink, Stdin};
+use hotcell_sandbox::{Command, Job, Network, Refusal, Sandbox, Settings, Sink, Stdin};
 use hotcell_types::{Layer, Level, Limits, Outcome, Profile, Span, Template};
 
 use crate::problem::Problem;
@@ -188,6 +188,7 @@ fn job(command: Command) -> Job {
         working_copy: None,
         limits,
         profile: Profile::Standard,
+        network: Network::None,
     }
 }
 

@@ -12,7 +12,7 @@ use hotcell_environment::tree::{self, Taken, Unfit};
 use hotcell_environment::{Environment, Interpreter, Made, Staging, Store, pip, rows};
 use hotcell_record::{Durability, now};
 use hotcell_sandbox::lang::{self, Language, WORK_DIR};
-use hotcell_sandbox::{Handle, Input, Job, Sink, Stdin, Tree, cause};
+use hotcell_sandbox::{Handle, Input, Job, Network, Sink, Stdin, Tree, cause};
 use hotcell_types::{Level, Limits, Name as Tenant, Outcome, Span, Status};
 
 use super::{Creation, not_changed};
@@ -262,6 +262,7 @@ impl Making<'_> {
             working_copy: None,
             limits: Limits { timeout: self.left(), ..*limits },
             profile: *profile,
+            network: Network::None,
         })
     }
 }

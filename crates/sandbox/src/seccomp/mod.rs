@@ -6,7 +6,7 @@
 //! supervisor as a user notification (SECCOMP_RET_USER_NOTIF): it always answers EPERM and records the
 //! number, so that the result can name the call. A call by another ABI (32-bit, x32) kills the process.
 //!
-//! The filter must be the last layer that the launcher puts on. After it, in strict, only sendmsg
+//! The filter must be the last layer that the launcher puts on. After it, in strict and airlock, only sendmsg
 //! (for the notification descriptor), close and the one exec are left to it.
 
 mod compile;
@@ -52,7 +52,7 @@ pub enum Around {
 
 /// The filter as the bytes of a `struct sock_filter` array; `struct sock_fprog` counts eight per entry.
 ///
-/// In [`Profile::Strict`] the only exec is an `execveat` with `exec_key` as its sixth argument. The key
+/// In [`Profile::Strict`] and [`Profile::Airlock`] the only exec is an `execveat` with `exec_key` as its sixth argument. The key
 /// must be random, new for each run, and unknown to the program: not in its arguments, environment,
 /// inherited memory or descriptors. The other profiles ignore it.
 pub fn filter(profile: Profile, around: Around, arch: Arch, exec_key: NonZeroU64) -> Vec<u8> {

@@ -78,6 +78,11 @@ const EPERM: Verdict = Verdict::Errno(errno::EPERM);
 ///
 /// `exec_key` is for [`exec_once`].
 pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, Action)> {
+    let by_profile = match profile {
+        Profile::Airlock => return airlock(exec_key),
+        Profile::Strict => strict(exec_key),
+        Profile::Standard | Profile::StandardNet => standard(),
+    };
     let allowed = ALLOWED.iter().flat_map(|group| {
         let verdict = if profile >= group.from { Verdict::Allow } else { EPERM };
         group.calls.iter().map(move |call| (*call, Action::Always(verdict)))
@@ -95,10 +100,6 @@ pub(super) fn actions(profile: Profile, exec_key: NonZeroU64) -> Vec<(Syscall, A
         (setsockopt, socket_options()),
         (fcntl, descriptor_commands()),
     ];
-    let by_profile = match profile {
-        Profile::Strict => strict(exec_key),
-        Profile::Standard | Profile::StandardNet => standard(),
-    };
     allowed.chain(refused).chain(reported).chain(same_everywhere).chain(by_profile).collect()
 }
 
@@ -458,6 +459,89 @@ fn socket_options() -> Action {
         otherwise: Verdict::Allow,
     }
 }
+
+/// What a program does that has a few sockets and moves bytes between them.
+#[rustfmt::skip] // paragraphs, not columns
+const AIRLOCK: &[Syscall] = &[
+    // Descriptors that it has or is handed.
+    read, write, readv, writev, pread64, lseek, close, splice, pipe2, recvmsg, recvfrom, accept4,
+    shutdown, getsockopt, getsockname, getpeername,
+    // Waiting for them.
+    poll, ppoll, epoll_create1, epoll_ctl, epoll_wait, epoll_pwait, epoll_pwait2, eventfd2,
+    // Memory; what can be executed of it is decided by arguments.
+    brk, munmap, mremap, madvise,
+    // One thread, its signals and its end.
+    futex, set_robust_list, set_tid_address, rseq, getpid, gettid, sched_yield, sched_getaffinity,
+    rt_sigaction, rt_sigprocmask, rt_sigreturn, sigaltstack, restart_syscall, exit, exit_group,
+    // Time and chance.
+    time, gettimeofday, clock_gettime, clock_getres, clock_nanosleep, nanosleep, getrandom,
+    // What a dynamic loader looks at; opening is decided by arguments.
+    fstat, newfstatat, statx, access, faccessat, readlink, readlinkat,
+];
+
+/// For the program that reads what runs send: whoever takes it over has the sockets that it was handed,
+/// and cannot make, bind or connect one, start a process or a thread, or execute what it wrote.
+fn airlock(exec_key: NonZeroU64) -> Vec<(Syscall, Action)> {
+    let always = |call: &Syscall, verdict| (*call, Action::Always(verdict));
+    let by_arguments = |rules, otherwise| Action::ByArguments { rules, otherwise };
+    let refuse = |tests: &[Test]| Rule { tests: tests.to_vec(), then: EPERM };
+    let unheard_of = Rule { tests: vec![is(0, NEVER)], then: Verdict::Report };
+    let mut own: Vec<_> = AIRLOCK.iter().map(|call| always(call, Verdict::Allow)).collect();
+    own.extend([
+        (execveat, exec_once(exec_key)),
+        (open, Action::Always(EPERM)),
+        (openat, only(reads(2), EPERM)),
+        (clone, by_arguments(vec![makes_namespace()], EPERM)),
+        (socket, by_arguments(vec![unheard_of], EPERM)),
+        (socketpair, Action::Always(EPERM)),
+        // Both would connect a socket whose attempt to be connected was taken back.
+        (sendmsg, by_arguments(vec![refuse(&[connects(2)])], Verdict::Allow)),
+        (
+            sendto,
+            by_arguments(
+                vec![
+                    refuse(&[connects(3)]),
+                    Rule { tests: vec![NO_ADDRESS], then: Verdict::Allow },
+                ],
+                EPERM,
+            ),
+        ),
+        // A loader maps libraries, which nobody inside can write.
+        (
+            mmap,
+            by_arguments(
+                vec![refuse(&[EXECUTABLE, ANONYMOUS]), refuse(&[EXECUTABLE, WRITABLE])],
+                Verdict::Allow,
+            ),
+        ),
+        (mprotect, by_arguments(vec![refuse(&[EXECUTABLE])], Verdict::Allow)),
+        (prlimit64, only(is(0, SELF), EPERM)),
+        (prctl, only(is(0, PRCTL_OPTIONS), Verdict::Errno(errno::EINVAL))),
+        (arch_prctl, only(is(0, ARCH_PRCTL_CODES), Verdict::Errno(errno::EINVAL))),
+        (personality, only(is(0, PERSONALITIES), Verdict::Report)),
+        (ioctl, ioctls()),
+        (setsockopt, socket_options()),
+        (fcntl, descriptor_commands()),
+    ]);
+    let elsewhere = ALLOWED.iter().flat_map(|group| group.calls).chain(REFUSED);
+    let refused = elsewhere.map(|call| always(call, EPERM));
+    let reported = REPORTED.iter().map(|call| always(call, Verdict::Report));
+    let is_new = |(call, _): &(Syscall, Action)| own.iter().all(|(known, _)| known != call);
+    let others: Vec<_> = refused.chain(reported).filter(is_new).collect();
+    own.into_iter().chain(others).collect()
+}
+
+/// MSG_FASTOPEN, which sends and connects at once.
+fn connects(argument: u8) -> Test {
+    Test::AnyBit { argument, mask: 0x2000_0000 }
+}
+
+/// Of sendto: the socket is connected to whom it sends.
+const NO_ADDRESS: Test = Test::Exactly { argument: 4, value: 0 };
+/// Of mmap and mprotect: PROT_EXEC, PROT_WRITE; of mmap: MAP_ANONYMOUS.
+const EXECUTABLE: Test = Test::AnyBit { argument: 2, mask: 0x4 };
+const WRITABLE: Test = Test::AnyBit { argument: 2, mask: 0x2 };
+const ANONYMOUS: Test = Test::AnyBit { argument: 3, mask: 0x20 };
 
 fn strict(exec_key: NonZeroU64) -> Vec<(Syscall, Action)> {
     const THREAD: u32 = 0x1_0100; // CLONE_THREAD, CLONE_VM

@@ -15,7 +15,10 @@ use super::table::{self, Syscall, call};
 use super::{Arch, Around, syscall_name};
 
 const KEY: NonZeroU64 = NonZeroU64::new(0x0123_4567_89ab_cdef).unwrap();
-const PROFILES: [Profile; 3] = [Profile::Strict, Profile::Standard, Profile::StandardNet];
+const PROFILES: [Profile; 4] =
+    [Profile::Airlock, Profile::Strict, Profile::Standard, Profile::StandardNet];
+/// Those that somebody can ask for, from the narrowest to the widest.
+const OF_RUNS: [Profile; 3] = [Profile::Strict, Profile::Standard, Profile::StandardNet];
 const ARCHES: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
 const EPERM: Verdict = Verdict::Errno(1);
@@ -268,6 +271,66 @@ fn strict_has_threads_and_no_processes() {
 }
 
 #[test]
+fn the_airlock_makes_and_connects_no_socket() {
+    const FASTOPEN: u64 = 0x2000_0000;
+    const NOSIGNAL: u64 = 0x4000;
+    for family in [1, 2, 10, 16] {
+        expect(Profile::Airlock, call::socket, &[family, 1, 0], EPERM);
+    }
+    expect(Profile::Airlock, call::socket, &[17, 3, 0], Verdict::Report);
+    for syscall in [call::socketpair, call::connect, call::bind, call::listen, call::sendmmsg] {
+        expect(Profile::Airlock, syscall, &[0; 6], EPERM);
+        expect(Profile::Strict, syscall, &[1, 0, 0, 0, 0, 0], Verdict::Allow);
+    }
+    for syscall in [call::accept4, call::recvmsg, call::shutdown, call::splice, call::epoll_pwait] {
+        expect(Profile::Airlock, syscall, &[0; 6], Verdict::Allow);
+    }
+    let starts = [args(2, 0), args(2, NOSIGNAL), args(2, FASTOPEN)];
+    expect_rule(Profile::Airlock, call::sendmsg, 2, &starts, |args| {
+        allow_if(int(args, 2) & FASTOPEN as u32 == 0, EPERM)
+    });
+    let starts = [[0; 6], [3, 0, 0, NOSIGNAL, 0, 0], [3, 0, 0, 0, 0x7fff_0000_1000, 16]];
+    for argument in [3, 4, 5] {
+        expect_rule(Profile::Airlock, call::sendto, argument, &starts, |args| {
+            allow_if(int(args, 3) & FASTOPEN as u32 == 0 && args[4] == 0, EPERM)
+        });
+    }
+}
+
+#[test]
+fn the_airlock_starts_nothing_and_executes_nothing_that_it_wrote() {
+    for flags in [FORK, THREAD, SPAWN, 0] {
+        expect(Profile::Airlock, call::clone, &[flags], EPERM);
+    }
+    for syscall in [call::fork, call::vfork, call::execve, call::kill, call::tgkill, call::setsid] {
+        expect(Profile::Airlock, syscall, &[0; 6], EPERM);
+    }
+    expect_rule(Profile::Airlock, call::execveat, 5, &[args(5, KEY.get())], |args| {
+        allow_if(args[5] == KEY.get(), EPERM)
+    });
+    // Reading, private; executing, private; the same without a file; both at once.
+    let starts =
+        [[0, 0, 1, 2, 3, 0], [0, 0, 5, 2, 3, 0], [0, 0, 5, 0x22, 0, 0], [0, 0, 7, 2, 3, 0]];
+    for argument in [2, 3] {
+        expect_rule(Profile::Airlock, call::mmap, argument, &starts, |args| {
+            let (protection, flags) = (int(args, 2), int(args, 3));
+            let is_odd = protection & 4 != 0 && (flags & 0x20 != 0 || protection & 2 != 0);
+            allow_if(!is_odd, EPERM)
+        });
+    }
+    expect_rule(Profile::Airlock, call::mprotect, 2, &starts, |args| {
+        allow_if(int(args, 2) & 4 == 0, EPERM)
+    });
+    for syscall in [call::pkey_mprotect, call::memfd_create, call::open, call::ftruncate] {
+        expect(Profile::Airlock, syscall, &[0; 6], EPERM);
+    }
+    let starts = [0, 0o2_000_000, 0o1101, 0o2].map(|flags| args(2, flags));
+    expect_rule(Profile::Airlock, call::openat, 2, &starts, |args| {
+        allow_if(int(args, 2) & (0o3 | 0o100 | 0o1000 | 0o2000_0000) == 0, EPERM)
+    });
+}
+
+#[test]
 fn clone3_hides_its_flags_and_does_not_exist() {
     for profile in PROFILES {
         expect(profile, call::clone3, &[], ENOSYS);
@@ -501,7 +564,7 @@ fn no_call_is_mentioned_twice() {
 #[test]
 fn a_wider_profile_allows_what_a_narrower_one_does() {
     let values = interesting_values();
-    for pair in PROFILES.windows(2) {
+    for pair in OF_RUNS.windows(2) {
         let [narrow, wide] = [pair[0], pair[1]].map(|profile| profile::actions(profile, KEY));
         let wide = by_number(&wide, Arch::X86_64);
         for (number, action) in by_number(&narrow, Arch::X86_64) {
@@ -709,7 +772,7 @@ fn on_the_host_no_socket_opens_and_only_own_priorities_change() {
         let call = actions.iter().find(|(call, _)| call.name == name);
         judge(call.map(|(_, action)| action), &args)
     };
-    for profile in PROFILES {
+    for profile in OF_RUNS {
         for family in [1, 2, 10, 16] {
             assert_eq!(judged(profile, "socket", [family, 1, 0, 0, 0, 0]), EACCES, "{family}");
         }
