@@ -39,6 +39,7 @@ mod interrupt;
 mod keys;
 mod live;
 mod logs;
+mod network;
 mod once;
 mod path;
 

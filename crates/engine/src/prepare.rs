@@ -12,9 +12,7 @@ use hotcell_policy::Constraints;
 use hotcell_record::Redactor;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{
-    Command, Input, Item, Job, Network, Stdin, What, WorkingCopy, cause, in_memory,
-};
+use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Effect, Limits, SomeLimits};
 use hotcell_workspace::{Root, Window};
@@ -25,6 +23,7 @@ use crate::changes::Copied;
 use crate::engine::{Added, Engine};
 use crate::environment::{Task, Used};
 use crate::products::Provenance;
+use crate::network;
 use crate::reply::{Problem, ProblemKind};
 use crate::surroundings::Surroundings;
 
@@ -155,7 +154,10 @@ impl Engine {
             (true, None) => return Err(no_workspace()),
         };
         let (brings_changes, also_writes) = (plan.brings_changes, plan.also_writes);
-        plan.template = constraints.template().or(plan.template);
+        if let Some(template) = constraints.template() {
+            network::suits(call, &plan, &template)?;
+            plan.template = Some(template);
+        }
         let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
         let mut limits = self.limits_of(call, constraints, &plan.asked, usual, from.as_ref())?;
         if !brings_changes {
@@ -295,18 +297,9 @@ fn job(
         inputs.push(Input { name: wanted.name, file });
     }
     let stdin = stdin(plan.stdin, attached)?;
-    let usual = || call.tool().tool().template.template().profile;
-    let profile = plan.template.map_or_else(usual, |own| own.profile);
-    Ok(Job {
-        command,
-        env,
-        stdin,
-        inputs,
-        working_copy: None,
-        limits,
-        profile,
-        network: Network::None,
-    })
+    let usual = || call.tool().tool().template.template().clone();
+    let (profile, network) = network::of(&plan.template.unwrap_or_else(usual), plan.network);
+    Ok(Job { command, env, stdin, inputs, working_copy: None, limits, profile, network })
 }
 
 /// Where the caller's programs are.

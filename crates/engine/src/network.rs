@@ -1,0 +1,252 @@
+//! What a run with a network may reach. Each connection, and each request that can be seen, is judged as a
+//! call of `net.connect` within the run, by the version of the policy that let the run begin; what is decided
+//! is on the disk before it is answered.
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use hotcell_egress::{Event, Judge, Protocol, Ruling, Wanted};
+use hotcell_glob::HostPattern;
+use hotcell_policy::{Account, Facts, Verdict};
+use hotcell_record::{Durability, Record, now};
+use hotcell_request::{Arguments, Call, Registry, Request};
+use hotcell_sandbox::Network;
+use hotcell_tools::Plan;
+use hotcell_tools::connect::{self, Connect};
+use hotcell_types::{self as types, CallId, Caller, Decision, Profile, Status, Template};
+use serde::Serialize;
+
+use crate::engine::new_id;
+use crate::path::Done;
+use crate::reply::{Problem, ProblemKind};
+use crate::rulebook::Book;
+use crate::story::Story;
+use crate::weigh::judge_asking;
+
+/// Ports that every policy means that names a host.
+const USUAL_PORTS: [u16; 2] = [80, 443];
+
+/// Decides for one run, or for one call of hotcell's own client.
+#[derive(Debug)]
+pub(crate) struct Border {
+    book: Arc<Book>,
+    /// Of the caller. What was shown for the call itself, a token or an approval, is for nothing else.
+    facts: Facts,
+    call: CallId,
+    caller: Caller,
+    record: Record,
+    /// Hosts whose tunnels are looked into.
+    intercepts: Arc<[HostPattern]>,
+    traffic: Mutex<Traffic>,
+}
+
+/// What went over the border.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Connections and requests that were let through, and that were not.
+    pub allowed: u64,
+    pub refused: u64,
+    /// Bytes towards the network, and back.
+    pub up: u64,
+    pub down: u64,
+}
+
+/// What a run in this template reaches, and what it may ask the kernel for.
+pub(crate) fn of(template: &Template, asks: bool) -> (Profile, Network) {
+    match (asks || template.network == types::Network::Restricted, template.profile) {
+        (false, profile) => (profile, Network::None),
+        (true, Profile::Standard) => (Profile::StandardNet, Network::Proxied),
+        (true, profile) => (profile, Network::Proxied),
+    }
+}
+
+/// Whether the template that the policy wants has the network that a call asks for.
+pub(crate) fn suits(call: &Call, plan: &Plan, template: &Template) -> Result<(), Problem> {
+    if !plan.network || template.network == types::Network::Restricted {
+        return Ok(());
+    }
+    let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
+    let why = format!("it asks for a network, and would have to run in `{}`", template.name);
+    let fix = "do without, or have the rule name a template with a network";
+    Err(Problem::new(what, why, fix).of(ProblemKind::Blocked))
+}
+
+impl Border {
+    pub(crate) fn new(
+        book: &Arc<Book>,
+        facts: &Facts,
+        call: &Call,
+        record: Record,
+        intercepts: Arc<[HostPattern]>,
+    ) -> Border {
+        let Facts { tags, state, mode, .. } = facts.clone();
+        Border {
+            book: Arc::clone(book),
+            facts: Facts { tags, state, mode, ..Facts::default() },
+            call: call.id(),
+            caller: call.caller().clone(),
+            record,
+            intercepts,
+            traffic: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Traffic)) {
+        count(&mut self.traffic.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn looks_into(&self, wanted: &Wanted) -> bool {
+        let host = host_text(wanted);
+        self.intercepts.iter().any(|pattern| pattern.matches(&host))
+    }
+
+    /// The call that stands for what is wanted.
+    fn call_of(&self, host: String, wanted: &Wanted) -> Result<Call, Refused> {
+        let protocol = match wanted.protocol {
+            Protocol::Http => connect::Protocol::Http,
+            Protocol::Https => connect::Protocol::Https,
+            Protocol::Tcp => connect::Protocol::Tcp,
+        };
+        let (method, path) = (wanted.method.clone(), wanted.path.clone());
+        let args = Connect { host, protocol, method, path };
+        let args = serde_json::to_value(args).map_err(|error| Refused::not_understood(&error))?;
+        let name = connect::NAME.parse().map_err(|error| Refused::not_understood(&error))?;
+        let mut request = Request::new(name, Arguments::Value(args));
+        request.parent = Some(self.call);
+        let call = Call::new(request, self.caller.clone(), new_id(), &TOOLS);
+        call.map_err(|error| Refused::not_understood(&error))
+    }
+
+    /// What the policy says, recorded. Whatever cannot be recorded is refused.
+    fn decide(&self, wanted: &Wanted) -> Result<bool, Refused> {
+        let call = self.call_of(host_text(wanted), wanted)?;
+        let mut facts = Facts { now: now(), ..self.facts.clone() };
+        let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
+        let verdict = judge_asking(policy, extension, &call, &mut facts);
+        let story = |account: &Account<'_>| Story::new(&call, &facts, account, &self.book);
+        let (draft, decided) = match &verdict {
+            Verdict::Allow(permit) => {
+                let done = Done::value(serde_json::json!({}));
+                let is_named = policy.names_host(&call);
+                (story(permit.account()).called(&done), Ok(is_named))
+            }
+            Verdict::Review(account) => {
+                let why = format!("somebody has to agree first: {}", account.reason());
+                let fix = "a connection cannot wait for that; have a rule allow it";
+                let refused = Refused { why, fix: fix.to_owned() };
+                (story(account).refusal(Decision::Deny), Err(refused))
+            }
+            Verdict::Deny(account) | Verdict::Ask(account) => {
+                let help = verdict.would_allow(policy, &call);
+                let fix = match help.starts_with("- ") {
+                    true => format!("a policy with this:\n{help}"),
+                    false => help,
+                };
+                let refused = Refused { why: account.reason(), fix };
+                (story(account).refusal(Decision::Deny), Err(refused))
+            }
+        };
+        self.record.append(draft, Durability::Synced).map_err(|error| Refused {
+            why: format!("it cannot be recorded: {error}"),
+            fix: "see that hotcell's home can be written and has room".to_owned(),
+        })?;
+        decided
+    }
+
+    /// Something else than the policy was against it, or it went wrong.
+    fn note(&self, wanted: &Wanted, why: &str) {
+        let Ok(call) = self.call_of(host_text(wanted), wanted) else { return };
+        let facts = Facts { now: now(), ..self.facts.clone() };
+        let story = Story::new(&call, &facts, &Account::default(), &self.book);
+        let mut draft = story.refusal(Decision::Deny);
+        draft.reason = Some(why.to_owned());
+        draft.status = Some(Status::Blocked);
+        // It is refused in any case. A record that takes nothing more refuses what comes next.
+        self.record.append(draft, Durability::Synced).ok();
+    }
+}
+
+/// Why something is refused, and what would allow it.
+struct Refused {
+    why: String,
+    fix: String,
+}
+
+impl Refused {
+    fn not_understood(error: &dyn std::fmt::Display) -> Refused {
+        let fix = "ask for it in the usual way: GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS";
+        Refused { why: error.to_string(), fix: fix.to_owned() }
+    }
+}
+
+impl Judge for Border {
+    fn judge(&self, wanted: &Wanted) -> Ruling {
+        if wanted.is_tunnel() && self.looks_into(wanted) {
+            // Nothing is reached by that; each request in it is asked for.
+            return Ruling::Allow { intercept: true, raw: false };
+        }
+        match self.decide(wanted) {
+            Ok(is_named) => {
+                let raw = is_named && !USUAL_PORTS.contains(&wanted.port);
+                Ruling::Allow { intercept: false, raw }
+            }
+            Err(Refused { why, fix }) => Ruling::Refuse { why, fix },
+        }
+    }
+
+    fn names(&self, address: IpAddr, wanted: &Wanted) -> bool {
+        let host = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let Ok(call) = self.call_of(with_port(host, wanted.port), wanted) else { return false };
+        let mut facts = Facts { now: now(), ..self.facts.clone() };
+        let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
+        policy.names_host(&call)
+            && matches!(judge_asking(policy, extension, &call, &mut facts), Verdict::Allow(_))
+    }
+
+    fn happened(&self, event: &Event) {
+        match event {
+            Event::Allowed { .. } => self.count(|traffic| traffic.allowed += 1),
+            Event::Refused { wanted, refusal, .. } => {
+                self.count(|traffic| traffic.refused += 1);
+                // What the policy refused is recorded already.
+                if let Some(wanted) = wanted
+                    && refusal.kind != hotcell_egress::Refused::Policy
+                {
+                    self.note(wanted, &refusal.why);
+                }
+            }
+            Event::Ended { up, down, .. } => self.count(|traffic| {
+                traffic.up = traffic.up.saturating_add(*up);
+                traffic.down = traffic.down.saturating_add(*down);
+            }),
+            Event::Malformed { .. } => self.count(|traffic| traffic.refused += 1),
+            Event::Lost { .. } | Event::Restored => {}
+        }
+    }
+}
+
+/// The one tool that connections are judged as.
+static TOOLS: LazyLock<Registry> = LazyLock::new(|| {
+    let registry = Registry::new();
+    if let Ok(tool) = connect::tool() {
+        // Without it no call can be made, and nothing is reached.
+        registry.register(tool).ok();
+    }
+    registry
+});
+
+/// As policies write hosts.
+fn host_text(wanted: &Wanted) -> String {
+    with_port(wanted.host.to_string(), wanted.port)
+}
+
+fn with_port(host: String, port: u16) -> String {
+    if USUAL_PORTS.contains(&port) { host } else { format!("{host}:{port}") }
+}
