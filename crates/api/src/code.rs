@@ -83,8 +83,7 @@ impl Code {
         }
         let words = |words: Vec<String>| words.into_iter().map(Word::Text).collect();
         let Code { template, limits, environment, no_zygote, network, .. } = self;
-        let mut run =
-            Run { template, limits, environment, no_zygote, network, ..Run::default() };
+        let mut run = Run { template, limits, environment, no_zygote, network, ..Run::default() };
         match (self.code, self.command.is_empty()) {
             (Some(code), true) => {
                 let language = language(self.language.as_deref(), &code)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hotcell_engine::run::LimitWords;
-use hotcell_engine::{AtOnce, Globs, Patience, SnapshotBounds};
+use hotcell_engine::{AtOnce, Globs, NetworkOptions, Patience, SnapshotBounds};
 use hotcell_record::{RetentionPolicy, Sink};
 use hotcell_sandbox::{Settings, cause};
 use hotcell_serve::Endpoint;
@@ -23,8 +23,10 @@ use serde::Deserialize;
 use crate::print;
 use crate::problem::{self, Problem};
 
+mod network;
 mod numbers;
 
+use network::{NetworkSaid, NetworkWords};
 use numbers::{BreakerWords, Numbers, RecordWords, ScheduleWords, Words};
 
 /// Longest configuration file.
@@ -55,6 +57,10 @@ const RULES: &str = "Settings:
                disk, files, open_files, output
   [traces]     endpoint is a collector of OpenTelemetry to which `hotcell serve` and `hotcell resident`
                send spans, such as http://127.0.0.1:4318/v1/traces [default: none]
+  [network]    of runs and tools that have one: authorities is a file with certificates that are believed
+               besides the system's, search the address of a server that web.search asks, such as
+               http://127.0.0.1:8888; intercept is a list of hosts whose TLS hotcell ends itself, to
+               see what is asked for (docs/network.md) [none]
   [workspace]  copies that runs work on: files and bytes are the most of one [100000, 1GiB], except
                is a list of patterns, as in gitignore, of what is left out
   [schedule]   running is the most calls that go on at one time [twice the processors]; of those
@@ -127,6 +133,8 @@ pub(crate) struct Config {
     copies: SnapshotBounds,
     copies_said: Vec<Setting<Copies>>,
     traces: Option<Setting<Endpoint>>,
+    /// By file, the operator's first.
+    network: Vec<Setting<NetworkSaid>>,
     numbers: Numbers,
     /// Everything that anybody said, whether it holds or not; the defaults besides.
     said: Vec<Named>,
@@ -211,6 +219,11 @@ impl Config {
         self.traces.as_ref().map(|traces| traces.value.clone())
     }
 
+    /// How runs and tools reach a network.
+    pub(crate) fn network(&self) -> NetworkOptions {
+        network::options(&self.network)
+    }
+
     /// How many calls go on at one time.
     pub(crate) fn at_once(&self) -> AtOnce {
         self.numbers.at_once()
@@ -249,6 +262,7 @@ impl Config {
             all.push(Named::new(&format!("ceiling.{limit}"), most, source));
         }
         all.extend(self.traces.iter().map(|traces| traces.named(ENDPOINT, Endpoint::to_string)));
+        all.extend(network::holding(&self.network));
         let copies = || self.copies_said.iter();
         let files = copies().filter_map(|said| Some((said.value.files?, &said.source)));
         if let Some((files, source)) = files.min_by_key(|(files, _)| *files) {
@@ -325,6 +339,7 @@ struct Content {
     ceiling: LimitWords,
     workspace: Option<CopyWords>,
     traces: Option<TraceWords>,
+    network: Option<NetworkWords>,
     #[serde(default)]
     schedule: ScheduleWords,
     #[serde(default)]
@@ -411,6 +426,11 @@ impl Places {
                 .why("where spans go is for whoever runs the server to say")
                 .fix("remove it, and set it in the operator's or the user's config.toml"));
         }
+        if let Some(Setting { source, .. }) = project.network {
+            return Err(Problem::invalid(format!("{source} cannot say anything of [network]"))
+                .why("what is believed and what is looked into is not for the project to say")
+                .fix("remove it, and set it in the operator's or the user's config.toml"));
+        }
         let mut said = Vec::new();
         let shown = |home: &PathBuf| home.display().to_string();
         said.extend(self.homes.iter().map(|home| home.named("home", shown)));
@@ -429,6 +449,7 @@ impl Places {
             copies: copies(&copies_said)?,
             copies_said,
             traces: operator.traces.or(user.traces).map(parse).transpose()?,
+            network: [operator.network, user.network].into_iter().flatten().collect(),
             numbers: Numbers::of(operator.words, user.words, project.words)?,
             said,
         })
@@ -500,6 +521,7 @@ struct Source {
     zygote: Option<Setting<bool>>,
     quota: Said,
     traces: Said,
+    network: Option<Setting<NetworkSaid>>,
     ceiling: Option<Setting<SomeLimits>>,
     copies: Option<Setting<Copies>>,
     words: Words,
@@ -517,6 +539,7 @@ impl Source {
         for (name, said) in words {
             all.extend(said.iter().map(|(value, origin)| Named::new(name, value, origin)));
         }
+        all.extend(self.network.iter().flat_map(network::told));
         let shown = |zygote: &bool| zygote.to_string();
         all.extend(self.zygote.iter().map(|zygote| zygote.named("zygote", shown)));
         if let Some(Setting { value, source }) = &self.ceiling {
@@ -545,8 +568,8 @@ impl Source {
             let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             Problem::invalid(format!("`{shown}` is wrong in line {line}")).why(e.message()).fix(
-                "the settings are min_level, template, zygote, quota and the tables ceiling, traces, workspace, \
-                 schedule, breaker and record",
+                "the settings are min_level, template, zygote, quota and the tables ceiling, traces, network, \
+                 workspace, schedule, breaker and record",
             )
         })?;
         let ceiling = content.ceiling.read().map_err(|error| {
@@ -565,6 +588,7 @@ impl Source {
             zygote: content.zygote.map(|value| Setting { value, source: shown.to_string() }),
             quota: at(content.quota),
             traces: at(content.traces.map(|traces| traces.endpoint)),
+            network: content.network.map(|words| words.read(&shown.to_string())).transpose()?,
             ceiling: Some(Setting { value: ceiling, source: shown.to_string() }),
             copies: copies.transpose()?,
             words: Words::read(
@@ -950,6 +974,44 @@ mod tests {
         fixture.file("operator", "");
         fixture.file("project", "[traces]\nendpoint = \"http://127.0.0.1:3\"\n");
         assert!(fixture.error().contains("cannot say anything of [traces]"), "{}", fixture.error());
+    }
+
+    #[test]
+    fn what_is_believed_of_a_network_is_for_the_operator_to_say_and_not_for_a_project() {
+        let fixture = Fixture::new();
+        assert_eq!(fixture.read().unwrap().network(), NetworkOptions::default());
+        fixture.file(
+            "user",
+            "[network]\nintercept = [\"a.test\"]\nsearch = \"http://127.0.0.1:8888\"\n",
+        );
+        fixture.file(
+            "operator",
+            "[network]\nintercept = [\"*.b.test:8443\"]\nauthorities = \"/etc/ours.pem\"\n",
+        );
+        let network = fixture.read().unwrap().network();
+        let hosts: Vec<&str> = network.intercept.iter().map(|host| host.as_str()).collect();
+        assert_eq!(hosts, ["*.b.test:8443", "a.test"]);
+        assert_eq!(network.search.as_deref(), Some("http://127.0.0.1:8888"));
+        assert_eq!(network.authorities.as_deref(), Some(Path::new("/etc/ours.pem")));
+        let shown = fixture.read().unwrap().show();
+        assert!(shown.contains("network.intercept: *.b.test:8443 ("), "{shown}");
+        for (words, why) in [
+            ("intercept = [\"*\"]", "`*.` before a domain"),
+            ("intercept = \"a.test\"", "expected a sequence"),
+            ("authorities = \"ours.pem\"", "not an absolute path"),
+            ("search = \"localhost\"", "not the address of a server"),
+            ("serach = \"x\"", "unknown field `serach`"),
+        ] {
+            fixture.file("operator", &format!("[network]\n{words}\n"));
+            assert!(fixture.error().contains(why), "{words}: {}", fixture.error());
+        }
+        fixture.file("operator", "");
+        fixture.file("project", "[network]\nsearch = \"http://127.0.0.1\"\n");
+        assert!(
+            fixture.error().contains("cannot say anything of [network]"),
+            "{}",
+            fixture.error()
+        );
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
         at_once,
         patience,
         anchor,
+        network: config.network(),
         ..Options::at(home)
     }
 }

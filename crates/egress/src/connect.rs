@@ -57,11 +57,7 @@ fn finish(socket: OwnedFd, deadline: Instant) -> io::Result<TcpStream> {
 }
 
 /// Waits until a descriptor is as wanted; too late is an error.
-pub(crate) fn wait(
-    descriptor: &impl AsFd,
-    wanted: PollFlags,
-    deadline: Instant,
-) -> io::Result<()> {
+pub(crate) fn wait(descriptor: &impl AsFd, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
     loop {
         let mut fds = [PollFd::new(descriptor, wanted)];
         match poll(&mut fds, Some(&until(deadline))) {

@@ -122,9 +122,7 @@ impl From<Ipv6Addr> for Host {
     fn from(address: Ipv6Addr) -> Host {
         match address.to_ipv4_mapped() {
             Some(mapped) => Host::from(mapped),
-            None => {
-                Host { text: format!("[{address}]").into(), address: Some(address.into()) }
-            }
+            None => Host { text: format!("[{address}]").into(), address: Some(address.into()) },
         }
     }
 }

@@ -60,14 +60,34 @@ pub enum Ruling {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It may be reached, and these addresses are what it is; none if an earlier connection is used.
-    Allowed { number: u64, wanted: Wanted, addresses: Vec<SocketAddr>, way: Way },
-    Refused { number: u64, wanted: Option<Wanted>, refusal: Refusal },
+    Allowed {
+        number: u64,
+        wanted: Wanted,
+        addresses: Vec<SocketAddr>,
+        way: Way,
+    },
+    Refused {
+        number: u64,
+        wanted: Option<Wanted>,
+        refusal: Refusal,
+    },
     /// What was allowed, or refused with an answer, is over.
-    Ended { number: u64, wanted: Option<Wanted>, up: u64, down: u64, how: How, lasted: Duration },
+    Ended {
+        number: u64,
+        wanted: Option<Wanted>,
+        up: u64,
+        down: u64,
+        how: How,
+        lasted: Duration,
+    },
     /// The proxy refused what a run sent without asking anybody.
-    Malformed { why: Fault },
+    Malformed {
+        why: Fault,
+    },
     /// The proxy's process is gone, and with it every connection. There is no way out until another is there.
-    Lost { why: String },
+    Lost {
+        why: String,
+    },
     /// Another is there.
     Restored,
 }

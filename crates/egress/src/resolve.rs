@@ -19,8 +19,12 @@ const LOOKUPS: Bounds = Bounds { threads: 128, share: 8, waiting: 1024, stack: 5
 /// Whoever knows the addresses of names.
 pub trait Resolver: Send + Sync {
     /// All addresses of a name, which is none itself. `party` is who asks, and has a share of what there is.
-    fn resolve(&self, name: &Host, party: u64, deadline: Instant)
-    -> Result<Vec<IpAddr>, Unresolved>;
+    fn resolve(
+        &self,
+        name: &Host,
+        party: u64,
+        deadline: Instant,
+    ) -> Result<Vec<IpAddr>, Unresolved>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

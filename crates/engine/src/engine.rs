@@ -40,6 +40,7 @@ use crate::guard::crowd::Crowds;
 use crate::guard::rate::Rates;
 use crate::keys::{Gate, KeyAnswer, KeyAsk};
 use crate::live;
+use crate::network::NetworkOptions;
 use crate::once::Flights;
 use crate::path::{not_recorded, panicked};
 use crate::policy::{PolicyAnswer, PolicyAsk};
@@ -87,6 +88,8 @@ pub struct Options {
     pub patience: Patience,
     /// Where checkpoints of the record go. The further away from the home, the more can be proven.
     pub anchor: Anchor,
+    /// How runs and tools reach a network, where the policy lets them.
+    pub network: NetworkOptions,
     /// What decides on calls in place of the home's own policy.
     pub policy: Option<Snapshot>,
     /// Who is told how far each call has come.
@@ -107,6 +110,7 @@ impl Options {
             at_once: AtOnce::default(),
             patience: Patience::default(),
             anchor: Anchor::Home,
+            network: NetworkOptions::default(),
             policy: None,
             watch: None,
         }

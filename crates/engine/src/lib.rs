@@ -78,6 +78,7 @@ pub use health::{Health, Load};
 pub use hotcell_environment::requirement::{
     MOST_BYTES as MOST_REQUIREMENTS, lines as requirement_lines,
 };
+pub use hotcell_glob::HostPattern;
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_review::Workflow;
 pub use hotcell_sandbox::{Sink, lang};
@@ -85,7 +86,7 @@ pub use hotcell_tools::{environment as env, run};
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
 pub use logs::{Entry, Listen, Position, Said, Until};
-
+pub use network::{NetworkOptions, Traffic};
 pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};

@@ -3,6 +3,7 @@
 //! is on the disk before it is answered.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{Event, Judge, Protocol, Ruling, Wanted};
@@ -25,6 +26,18 @@ use crate::weigh::judge_asking;
 
 /// Ports that every policy means that names a host.
 const USUAL_PORTS: [u16; 2] = [80, 443];
+
+/// How runs and tools reach a network, as far as it is for the operator to say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkOptions {
+    /// Hosts whose TLS hotcell ends itself, so that requests can be judged and secrets be put in. Programs are
+    /// given a certificate authority of their own run to believe.
+    pub intercept: Vec<HostPattern>,
+    /// A file with certificates that are believed besides those of the system.
+    pub authorities: Option<PathBuf>,
+    /// The server that `web.search` asks.
+    pub search: Option<String>,
+}
 
 /// Decides for one run, or for one call of hotcell's own client.
 #[derive(Debug)]

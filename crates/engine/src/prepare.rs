@@ -22,8 +22,8 @@ use crate::attached::{self, Attached};
 use crate::changes::Copied;
 use crate::engine::{Added, Engine};
 use crate::environment::{Task, Used};
-use crate::products::Provenance;
 use crate::network;
+use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 use crate::surroundings::Surroundings;
 
