@@ -9,6 +9,7 @@
 mod address;
 mod authority;
 mod body;
+pub mod client;
 mod connect;
 mod crew;
 mod decide;
@@ -21,10 +22,13 @@ mod line;
 mod own;
 mod relay;
 mod resolve;
+pub mod search;
 mod start;
 mod tls;
+mod url;
 
 pub use address::{Kind, internal};
+pub use client::Client;
 pub use decide::{Decided, decide};
 pub use fill::{Fill, Mask, Unfilled};
 pub use gate::{BUDGET, Closed, Counts, Gate, Passage, Settings};
