@@ -36,5 +36,5 @@ pub use host::{BadHost, Host};
 pub use hotcell_airlock::wire::{Budget, End, Fault, Protocol};
 pub use judge::{Event, How, Judge, Refusal, Refused, Ruling, Wanted, Way};
 pub use resolve::{Resolver, System, Unresolved};
-pub use start::{Start, Started};
+pub use start::{Jailed, Start, Started, Starter};
 pub use tls::Tls;
