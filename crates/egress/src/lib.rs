@@ -7,19 +7,34 @@
 //! upstream's TLS. [`Client`] is hotcell's own way out: the same decision, for each redirect anew.
 
 mod address;
+mod authority;
+mod body;
+pub mod client;
 mod connect;
 mod crew;
 mod decide;
 mod fill;
+mod gate;
+mod head;
 mod host;
 mod judge;
+mod line;
 mod own;
+mod relay;
 mod resolve;
+pub mod search;
+mod start;
+mod tls;
+mod url;
 
 pub use address::{Kind, internal};
+pub use client::Client;
 pub use decide::{Decided, decide};
 pub use fill::{Fill, Mask, Unfilled};
+pub use gate::{BUDGET, Closed, Counts, Gate, Passage, Settings};
 pub use host::{BadHost, Host};
 pub use hotcell_airlock::wire::{Budget, End, Fault, Protocol};
 pub use judge::{Event, How, Judge, Refusal, Refused, Ruling, Wanted, Way};
 pub use resolve::{Resolver, System, Unresolved};
+pub use start::{Jailed, Start, Started, Starter};
+pub use tls::Tls;
