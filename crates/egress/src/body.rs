@@ -14,11 +14,21 @@ pub(crate) struct Body {
 #[derive(Debug)]
 enum State {
     /// So much of a body or a chunk is to come. After a chunk there is the end of its line, and more.
-    Bytes { left: u64, is_chunk: bool },
+    Bytes {
+        left: u64,
+        is_chunk: bool,
+    },
     /// The end of a chunk's line.
-    ChunkEnd { line: Vec<u8> },
-    Size { line: Vec<u8> },
-    Trailers { line: Vec<u8>, passed: usize },
+    ChunkEnd {
+        line: Vec<u8>,
+    },
+    Size {
+        line: Vec<u8>,
+    },
+    Trailers {
+        line: Vec<u8>,
+        passed: usize,
+    },
     UntilClose,
     Done,
 }

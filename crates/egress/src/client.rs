@@ -170,7 +170,8 @@ impl Next {
             return Err(refused("its method is not one that is sent".into(), "use GET or POST"));
         }
         if request.body.len() > MOST_SENT || request.headers.len() > MOST_HEADERS {
-            let why = format!("more than {MOST_SENT} bytes or {MOST_HEADERS} headers would be sent");
+            let why =
+                format!("more than {MOST_SENT} bytes or {MOST_HEADERS} headers would be sent");
             return Err(refused(why, "send less"));
         }
         let mut fields = Vec::new();
@@ -181,7 +182,10 @@ impl Next {
                 return Err(refused(why, "leave it out"));
             }
             if !is_token(name) || value.bytes().any(|b| b.is_ascii_control() && b != b'\t') {
-                return Err(refused("a header has characters that no header can have".into(), "leave them out"));
+                return Err(refused(
+                    "a header has characters that no header can have".into(),
+                    "leave them out",
+                ));
             }
             fields.push(Field::new(name, value.trim()));
         }
@@ -194,7 +198,9 @@ impl Next {
             let fix = "fetch what it redirects to by itself, if it is meant";
             not_fetched(&from, Refused::Malformed, why, fix)
         };
-        let to = from.join(location).map_err(|bad| refused(format!("it redirects to what is not fetched: {bad}")))?;
+        let to = from
+            .join(location)
+            .map_err(|bad| refused(format!("it redirects to what is not fetched: {bad}")))?;
         if from.is_secure && !to.is_secure {
             return Err(refused("it redirects from `https` to `http`".into()));
         }
@@ -347,9 +353,10 @@ impl Hop<'_> {
         for one in &mut answered.head.fields {
             one.value = masked(masker(), &one.value);
         }
-        answered.head.fields.retain(|one| {
-            masked(masker(), one.name.as_bytes()) == one.name.as_bytes()
-        });
+        answered
+            .head
+            .fields
+            .retain(|one| masked(masker(), one.name.as_bytes()) == one.name.as_bytes());
         Ok(())
     }
 }
@@ -450,7 +457,8 @@ fn is_redirect(status: u16) -> bool {
 }
 
 fn is_coded(head: &Response) -> bool {
-    head::words(&head.fields, "content-encoding").any(|word| !word.eq_ignore_ascii_case(b"identity"))
+    head::words(&head.fields, "content-encoding")
+        .any(|word| !word.eq_ignore_ascii_case(b"identity"))
 }
 
 fn fetched(next: &Next, redirects: usize, answered: Answered) -> Fetched {
@@ -495,4 +503,3 @@ fn is_text(kind: Option<&[u8]>) -> bool {
 fn not_fetched(url: &Url, kind: Refused, why: String, fix: &str) -> Refusal {
     Refusal::new(kind, format!("`{}` at port {} is not fetched", url.host, url.port), why, fix)
 }
-

@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_airlock::wire::{
-    self, Answer, Budget, CREDENTIAL, End, Fault, FromAirlock, MOST_BODY, MOST_PACKET, Protocol, ToAirlock,
+    self, Answer, Budget, CREDENTIAL, End, Fault, FromAirlock, MOST_BODY, MOST_PACKET, Protocol,
+    ToAirlock,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -70,6 +71,12 @@ pub struct Gate {
 pub struct Passage {
     run: Arc<Run>,
     inner: Arc<Inner>,
+}
+
+/// What a run is told about its way out before there is one.
+pub struct Pass {
+    credential: [u8; CREDENTIAL],
+    authority: OnceLock<Result<Authority, String>>,
 }
 
 /// There is no way out for a run.
@@ -161,6 +168,7 @@ impl Gate {
     /// is none, and waits for it.
     pub fn open(
         &self,
+        pass: Pass,
         listeners: Vec<OwnedFd>,
         judge: Arc<dyn Judge>,
         fill: Option<Arc<dyn Fill>>,
@@ -169,12 +177,12 @@ impl Gate {
         let said = |error: io::Error| Closed(tls::words(&error));
         let run = Run {
             number: self.inner.next_run(),
-            credential: credential().map_err(said)?,
+            credential: pass.credential,
             listeners,
             budget,
             judge,
             fill,
-            authority: OnceLock::new(),
+            authority: pass.authority,
             closed: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| said(e.into()))?),
             is_closed: AtomicBool::new(false),
             used: Mutex::new(Counts::default()),
@@ -190,18 +198,25 @@ impl Gate {
     }
 }
 
-impl Passage {
+impl Pass {
+    pub fn new() -> Result<Pass, Closed> {
+        let credential = credential().map_err(|error| Closed(tls::words(&error)))?;
+        Ok(Pass { credential, authority: OnceLock::new() })
+    }
+
     /// The password of the user `run`, 32 hexadecimal digits.
     pub fn credential(&self) -> &str {
-        str::from_utf8(&self.run.credential).unwrap_or_default()
+        str::from_utf8(&self.credential).unwrap_or_default()
     }
 
     /// The certificate (PEM) of the authority that a run has to trust for the tunnels that are looked into. It
     /// is made when it is asked for first.
     pub fn authority(&self) -> Result<String, Closed> {
-        self.run.authority().map(Authority::pem).map_err(Closed)
+        made(&self.authority).map(Authority::pem).map_err(Closed)
     }
+}
 
+impl Passage {
     pub fn counts(&self) -> Counts {
         *lock(&self.run.used)
     }
@@ -237,6 +252,11 @@ impl Drop for Gate {
     }
 }
 
+fn made(authority: &OnceLock<Result<Authority, String>>) -> Result<&Authority, String> {
+    let made = authority.get_or_init(|| Authority::new().map_err(|error| error.to_string()));
+    made.as_ref().map_err(String::clone)
+}
+
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").finish_non_exhaustive()
@@ -244,6 +264,12 @@ impl fmt::Debug for Gate {
 }
 
 /// The credential is not shown.
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Passage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Passage").field("run", &self.run.number).finish_non_exhaustive()
@@ -256,8 +282,7 @@ impl Run {
     }
 
     fn authority(&self) -> Result<&Authority, String> {
-        let made = self.authority.get_or_init(|| Authority::new().map_err(|e| e.to_string()));
-        made.as_ref().map_err(String::clone)
+        made(&self.authority)
     }
 
     fn close(&self) {
@@ -292,11 +317,8 @@ impl Run {
 
 impl Line {
     fn say_open(&self, run: &Run) -> io::Result<()> {
-        let message = ToAirlock::Open {
-            run: run.number,
-            credential: run.credential,
-            budget: run.left(),
-        };
+        let message =
+            ToAirlock::Open { run: run.number, credential: run.credential, budget: run.left() };
         let listeners: Vec<_> = run.listeners.iter().map(AsFd::as_fd).collect();
         self.say(&message, &listeners)
     }
@@ -554,12 +576,19 @@ impl Inner {
             return false;
         }
         let since = Instant::now();
-        let entry =
-            Ticket { number, run: Arc::clone(&run), wanted: None, is_raw: false, rest: Vec::new(), since };
+        let entry = Ticket {
+            number,
+            run: Arc::clone(&run),
+            wanted: None,
+            is_raw: false,
+            rest: Vec::new(),
+            since,
+        };
         tickets.insert(ticket, entry);
         drop(tickets);
         run.used().requests += 1;
-        let question = Question { line: Arc::clone(line), run: Arc::clone(&run), ticket, number, since };
+        let question =
+            Question { line: Arc::clone(line), run: Arc::clone(&run), ticket, number, since };
         let inner = Arc::clone(self);
         let refused = question.clone();
         if self.asks.submit(run.party(), move || inner.answer(&question, said)).is_err() {
@@ -591,7 +620,10 @@ impl Inner {
         }
         let refusal = unreachable(wanted.as_ref(), &why);
         question.run.used().refused += 1;
-        self.tell(&question.run, Event::Refused { number: question.number, wanted, refusal: refusal.clone() });
+        self.tell(
+            &question.run,
+            Event::Refused { number: question.number, wanted, refusal: refusal.clone() },
+        );
         question.refuse(&refusal);
     }
 
@@ -637,7 +669,8 @@ impl Inner {
         if let Err(refusal) = self.try_answer(question, said, &mut wanted) {
             let run = &question.run;
             run.used().refused += 1;
-            let event = Event::Refused { number: question.number, wanted, refusal: refusal.clone() };
+            let event =
+                Event::Refused { number: question.number, wanted, refusal: refusal.clone() };
             run.judge.happened(&event);
             question.refuse(&refusal);
         }

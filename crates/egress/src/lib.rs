@@ -31,7 +31,7 @@ pub use address::{Kind, internal};
 pub use client::Client;
 pub use decide::{Decided, decide};
 pub use fill::{Fill, Mask, Unfilled};
-pub use gate::{BUDGET, Closed, Counts, Gate, Passage, Settings};
+pub use gate::{BUDGET, Closed, Counts, Gate, Pass, Passage, Settings};
 pub use host::{BadHost, Host};
 pub use hotcell_airlock::wire::{Budget, End, Fault, Protocol};
 pub use judge::{Event, How, Judge, Refusal, Refused, Ruling, Wanted, Way};

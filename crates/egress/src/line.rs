@@ -49,8 +49,7 @@ impl Line {
     /// And the end that belongs to the process.
     pub(crate) fn new() -> io::Result<(Line, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (socket, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let given = theirs.try_clone()?;
         let watch = Watch { said: 0, heard: 0, since: Instant::now() };
         let line = Line {

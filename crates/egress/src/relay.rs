@@ -13,13 +13,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustls::{ClientConnection, StreamOwned};
 
+use crate::Host;
 use crate::body::{Body, LAST_CHUNK, chunk};
 use crate::connect::until;
 use crate::fill::{Fill, Mask, Unfilled, masked};
 use crate::head::{self, BadHead, Field, Framing, Request, Response, field, is_hop};
 use crate::judge::{Refusal, Refused};
 use crate::tls::Timed;
-use crate::Host;
 
 /// Most bytes that wait on either side.
 const MOST_WAITING: usize = 64 * 1024;
@@ -107,7 +107,8 @@ impl Relay {
                 fields.push(Field { name: one.name.clone(), value });
             }
         }
-        let is_bodiless = to == "HEAD" || response.status < 200 || matches!(response.status, 204 | 304);
+        let is_bodiless =
+            to == "HEAD" || response.status < 200 || matches!(response.status, 204 | 304);
         let is_chunked = !is_bodiless
             && match framing {
                 Framing::Length(0) => false,
@@ -155,7 +156,9 @@ pub(crate) fn fill_field(
     };
     // A secret with a line's end in it would be more fields than one.
     match filled.iter().any(|b| b.is_ascii_control() && *b != b'\t') {
-        true => Err(Unfilled(format!("the secret in `{name}` has characters that no header can have"))),
+        true => {
+            Err(Unfilled(format!("the secret in `{name}` has characters that no header can have")))
+        }
         false => Ok(filled),
     }
 }
@@ -228,7 +231,9 @@ impl<'a> Talk<'a> {
             if self.is_over && self.to_run.is_empty() {
                 return Ok(());
             }
-            if self.exchange.is_none() && self.to_run.is_empty() && (self.run_ended || self.host_ended)
+            if self.exchange.is_none()
+                && self.to_run.is_empty()
+                && (self.run_ended || self.host_ended)
             {
                 return Ok(());
             }
@@ -310,7 +315,8 @@ impl<'a> Talk<'a> {
             None => self.take_response_head(),
             Some(inward) => {
                 let mut plain = Vec::new();
-                let used = inward.body.push(&self.from_host, &mut plain).map_err(Broken::Response)?;
+                let used =
+                    inward.body.push(&self.from_host, &mut plain).map_err(Broken::Response)?;
                 self.from_host.drain(..used);
                 if self.host_ended && self.from_host.is_empty() && !inward.body.is_done() {
                     // An end that the other side did not sign could be somebody else's.

@@ -47,7 +47,12 @@ impl Searxng {
     pub fn new(base: &str, client: Client) -> Result<Searxng, Refusal> {
         let base = Url::parse(base).map_err(|bad| {
             let fix = "give an absolute URL, such as `http://127.0.0.1:8888`";
-            Refusal::new(Refused::Malformed, "there is no provider to search with", bad.to_string(), fix)
+            Refusal::new(
+                Refused::Malformed,
+                "there is no provider to search with",
+                bad.to_string(),
+                fix,
+            )
         })?;
         Ok(Searxng { base, client })
     }
@@ -80,8 +85,9 @@ impl Provider for Searxng {
             _ if fetched.status != 200 => {
                 Err(unusable(format!("the provider answers with status {}", fetched.status)))
             }
-            Content::Text(text) if !fetched.truncated => read(&text, most)
-                .ok_or_else(|| unusable("the provider does not answer with results as JSON".into())),
+            Content::Text(text) if !fetched.truncated => read(&text, most).ok_or_else(|| {
+                unusable("the provider does not answer with results as JSON".into())
+            }),
             _ => Err(unusable("the provider does not answer with results as JSON".into())),
         }
     }

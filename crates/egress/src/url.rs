@@ -102,7 +102,11 @@ impl Url {
     /// As `Host` says it.
     pub(crate) fn authority(&self) -> String {
         let usual = if self.is_secure { 443 } else { 80 };
-        if self.port == usual { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
+        if self.port == usual {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 
     fn scheme(&self) -> &'static str {

@@ -3,7 +3,8 @@
 
 use hotcell_request::canonical;
 use hotcell_types::{
-    BlockedSyscall, Exit, LayerReport, Level, Limit, Limits, Outcome, Output, Timing, Usage, hex,
+    BlockedSyscall, Exit, LayerReport, Level, Limit, Limits, Outcome, Output, Timing, Traffic,
+    Usage, hex,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -54,6 +55,8 @@ struct Run<'a> {
     level: Level,
     layers: &'a [LayerReport],
     timings: &'a [Timing],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a Traffic>,
     interpreter: Option<String>,
     error: Option<String>,
 }
@@ -85,6 +88,7 @@ impl Run<'_> {
             level: run.level,
             layers: &run.layers,
             timings: &run.timings,
+            network: run.network.as_ref(),
             interpreter: cut(&run.interpreter),
             error: cut(&run.error),
         }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use hotcell_bearer::Ring;
+use hotcell_egress::Gate as WayOut;
 use hotcell_policy::Snapshot;
 use hotcell_record::{
     AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
@@ -278,6 +279,9 @@ pub struct Engine {
     pub(crate) flights: Flights,
     /// What is remembered of API keys.
     pub(crate) gate: Gate,
+    pub(crate) network: NetworkOptions,
+    /// The way out for runs, made when the first one needs it.
+    pub(crate) way_out: OnceLock<WayOut>,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
     /// Held by whoever opens it: a second launcher would be one too many.
@@ -344,6 +348,8 @@ impl Engine {
             ring: OnceLock::new(),
             flights: Flights::default(),
             gate: Gate::default(),
+            network: options.network,
+            way_out: OnceLock::new(),
             settings,
             sandbox: OnceLock::new(),
             opening: Mutex::default(),

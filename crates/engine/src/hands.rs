@@ -1,5 +1,6 @@
 //! Carries out a permitted call: in this process where it only reads, in a sandbox otherwise.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -7,10 +8,10 @@ use std::time::Instant;
 use hotcell_policy::{Constraints, Permit};
 use hotcell_record::Redactor;
 use hotcell_request::{Call, ToolError};
-use hotcell_sandbox::{Handle, Job, Refusal, cause};
+use hotcell_sandbox::{Handle, Job, Refusal, Running, cause};
 use hotcell_schedule::{Control, Failed};
 use hotcell_tools::{Deadline, Ran, SandboxedTool};
-use hotcell_types::{CallId, Exit, Limits, Outcome, Output, Span, Status};
+use hotcell_types::{CallId, Exit, Limits, Outcome, Output, Span, Status, Traffic};
 use hotcell_workspace::{Changeset, Root};
 use serde_json::Value;
 
@@ -19,6 +20,7 @@ use crate::attached::Attached;
 use crate::changes::{Copied, Spool};
 use crate::engine::Engine;
 use crate::live::{Live, Teller};
+use crate::network::{Crossing, Opened};
 use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
 use crate::products;
@@ -84,11 +86,11 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, permit.constraints(), &tool),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
-            Work::InSandbox { tool, job, copied } => {
+            Work::InSandbox { tool, job, crossing, copied } => {
                 // Until the run is over.
                 let _held = ready.held;
                 let (id, hidden) = (call.id(), ready.hidden);
-                let run = Run { id, job: *job, copied, attached, reins, hidden };
+                let run = Run { id, job: *job, crossing, copied, attached, reins, hidden };
                 self.in_a_sandbox(&permit, tool, run)
             }
         }
@@ -102,10 +104,11 @@ impl Engine {
     ) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| root.clone());
         let limits = Some(run.job.limits);
-        let (outcome, Left { brought, files, live }) = match self.run(run) {
+        let (mut outcome, Left { brought, files, live, traffic }) = match self.run(run) {
             Ok(ran) => ran,
             Err(refusal) => return Done::failed(refusal.into()),
         };
+        outcome.network = traffic;
         let mut ran = ran_of(&outcome);
         let done = match (brought, root) {
             (None, _) | (_, None) => Done::of(tool.answer(&ran)),
@@ -140,14 +143,15 @@ impl Engine {
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { id, mut job, copied, attached, reins, hidden } = run;
+        let Run { id, mut job, crossing, copied, attached, reins, hidden } = run;
         let limits = job.limits;
         let bounds = attached.from.as_ref().map(|from| from.bounds);
         job.command.forks &= self.zygotes && !bounds.is_some_and(|bounds| bounds.no_zygote);
         let demanded = bounds.and_then(|bounds| bounds.minimum);
         let minimum = demanded.unwrap_or(self.settings().minimum);
-        let running = self.sandbox()?.start_at(minimum, job)?;
+        let mut running = self.sandbox()?.start_at(minimum, job)?;
         reins.take(&running.handle());
+        let opened = crossing.map(|crossing| self.let_out(crossing, &mut running)).transpose()?;
         if let Some(started) = attached.started.take() {
             started(running.handle());
         }
@@ -160,7 +164,16 @@ impl Engine {
                 (brought, hidden.map(files).unwrap_or_default())
             })?;
         let (brought, files) = left;
-        Ok((outcome, Left { brought, files, live: teller.into_live() }))
+        let traffic = opened.map(Opened::close);
+        Ok((outcome, Left { brought, files, live: teller.into_live(), traffic }))
+    }
+
+    /// Opens the way out of a run. Until then its connections wait.
+    fn let_out(&self, crossing: Crossing, running: &mut Running) -> Result<Opened, Refusal> {
+        crossing.open(self.way_out()?, running.listeners()).map_err(|closed| {
+            let doing = "opening the network of the run".to_owned();
+            Refusal::Internal { doing, source: io::Error::other(closed) }
+        })
     }
 
     fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, limits: &Limits) -> Brought {
@@ -176,6 +189,7 @@ impl Engine {
 struct Run<'a, 'b> {
     id: CallId,
     job: Job,
+    crossing: Option<Crossing>,
     copied: Option<(Arc<Copied>, Root)>,
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,
@@ -188,6 +202,7 @@ struct Left {
     brought: Option<Brought>,
     files: Vec<Product>,
     live: Option<Live>,
+    traffic: Option<Traffic>,
 }
 
 /// What a run changed, with the contents.

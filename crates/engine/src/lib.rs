@@ -86,7 +86,7 @@ pub use hotcell_tools::{environment as env, run};
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
 pub use logs::{Entry, Listen, Position, Said, Until};
-pub use network::{NetworkOptions, Traffic};
+pub use network::NetworkOptions;
 pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};

@@ -2,22 +2,30 @@
 //! call of `net.connect` within the run, by the version of the policy that let the run begin; what is decided
 //! is on the disk before it is answered.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use hotcell_egress::{Event, Judge, Protocol, Ruling, Wanted};
+use hotcell_egress::{
+    BUDGET, Closed, Event, Gate, Jailed, Judge, Pass, Passage, Protocol, Ruling, Settings, Starter,
+    System, Wanted,
+};
 use hotcell_glob::HostPattern;
 use hotcell_policy::{Account, Facts, Verdict};
 use hotcell_record::{Durability, Record, now};
 use hotcell_request::{Arguments, Call, Registry, Request};
-use hotcell_sandbox::Network;
+use hotcell_sandbox::{Network, Refusal as NotRun, Sandbox};
 use hotcell_tools::Plan;
 use hotcell_tools::connect::{self, Connect};
-use hotcell_types::{self as types, CallId, Caller, Decision, Profile, Status, Template};
-use serde::Serialize;
+use hotcell_types::{
+    self as types, CallId, Caller, Decision, Profile, Refusal, Status, Template, Traffic,
+};
 
-use crate::engine::new_id;
+use crate::engine::{Engine, new_id};
 use crate::path::Done;
 use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::Book;
@@ -26,6 +34,8 @@ use crate::weigh::judge_asking;
 
 /// Ports that every policy means that names a host.
 const USUAL_PORTS: [u16; 2] = [80, 443];
+/// Most hosts of a run that its result says were refused.
+const MOST_TOLD: usize = 16;
 
 /// How runs and tools reach a network, as far as it is for the operator to say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +47,125 @@ pub struct NetworkOptions {
     pub authorities: Option<PathBuf>,
     /// The server that `web.search` asks.
     pub search: Option<String>,
+}
+
+/// The way out of one run.
+#[derive(Debug)]
+pub(crate) struct Crossing {
+    pass: Pass,
+    /// Who decides; there is no way out without.
+    pub(crate) border: Option<Arc<Border>>,
+}
+
+impl Crossing {
+    pub(crate) fn new() -> Result<Crossing, Problem> {
+        let pass = Pass::new().map_err(|closed| no_network(&closed))?;
+        Ok(Crossing { pass, border: None })
+    }
+
+    /// What a program is told of it. Each can be set otherwise, and then leads nowhere.
+    pub(crate) fn variables(&self, profile: Profile) -> BTreeMap<OsString, OsString> {
+        let credential = self.pass.credential();
+        let mut told = BTreeMap::from([
+            ("HOTCELL_PROXY".to_owned(), format!("unix:{SOCKET}")),
+            ("HOTCELL_PROXY_USER".to_owned(), format!("run:{credential}")),
+        ]);
+        if profile == Profile::StandardNet {
+            // Plain HTTP to the proxy for everything: SOCKS is spoken there as well, but who finds it in these
+            // variables and cannot speak it does not start.
+            let proxy = format!("http://run:{credential}@{ADDRESS}");
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+                told.insert(name.to_owned(), proxy.clone());
+                told.insert(name.to_lowercase(), proxy.clone());
+            }
+            for name in ["NO_PROXY", "no_proxy"] {
+                told.insert(name.to_owned(), "localhost,127.0.0.1,::1".to_owned());
+            }
+            told.insert("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
+        }
+        told.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    /// Certificates that a program has to believe where its tunnels are looked into: those of the host, and the
+    /// authority of this very run. Nobody else believes that one, and it is gone with the run.
+    pub(crate) fn certificates(&self) -> Result<Vec<u8>, Problem> {
+        let mut all = BUNDLES.iter().find_map(|path| fs::read(path).ok()).unwrap_or_default();
+        let own = self.pass.authority().map_err(|closed| no_network(&closed))?;
+        all.extend_from_slice(own.as_bytes());
+        Ok(all)
+    }
+
+    /// Lets a run out, as far as its border says.
+    pub(crate) fn open(self, gate: &Gate, listeners: Vec<OwnedFd>) -> Result<Opened, Closed> {
+        let border = self.border.ok_or_else(|| Closed("nobody decides on it".into()))?;
+        let judge = Arc::clone(&border) as Arc<dyn Judge>;
+        let passage = gate.open(self.pass, listeners, judge, None, BUDGET)?;
+        Ok(Opened { passage, border })
+    }
+}
+
+/// Where a run has the certificates that it has to believe, and what programs look for them by.
+pub(crate) const CERTIFICATES: &str = "hotcell-certificates.pem";
+pub(crate) const BELIEVED: [&str; 6] = [
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+/// Where distributions have theirs.
+const BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Where a run finds its way out, as its jail makes it.
+const SOCKET: &str = "/run/hotcell/proxy.sock";
+const ADDRESS: &str = "127.0.0.1:3128";
+
+/// A way out that is open. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    passage: Passage,
+    border: Arc<Border>,
+}
+
+impl Opened {
+    /// Closes it, and tells what went through.
+    pub(crate) fn close(self) -> Traffic {
+        drop(self.passage);
+        self.border.traffic()
+    }
+}
+
+pub(crate) fn no_network(closed: &Closed) -> Problem {
+    let fix = "see that the host has memory and descriptors left, and run it again";
+    Problem::new("the run has no network", closed.to_string(), fix)
+}
+
+impl Engine {
+    /// The way out for runs, made when the first one needs it. It has a sandbox of its own.
+    pub(crate) fn way_out(&self) -> Result<&Gate, NotRun> {
+        if let Some(gate) = self.way_out.get() {
+            return Ok(gate);
+        }
+        let sandbox = Sandbox::open(self.settings())?;
+        let starter: Starter = Box::new(move |job| sandbox.start(job));
+        let settings = Settings { authorities: self.network.authorities.clone() };
+        let made = Gate::new(Box::new(Jailed(starter)), Arc::new(System::new()), settings);
+        Ok(self.way_out.get_or_init(|| made))
+    }
+
+    /// Who decides for a call that reaches a network.
+    pub(crate) fn border(
+        &self,
+        book: &Arc<Book>,
+        facts: &Facts,
+        call: &Call,
+    ) -> Result<Border, Problem> {
+        let record = self.recording()?.clone();
+        Ok(Border::new(book, facts, call, record, self.network.intercept.clone().into()))
+    }
 }
 
 /// Decides for one run, or for one call of hotcell's own client.
@@ -51,17 +180,6 @@ pub(crate) struct Border {
     /// Hosts whose tunnels are looked into.
     intercepts: Arc<[HostPattern]>,
     traffic: Mutex<Traffic>,
-}
-
-/// What went over the border.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// Connections and requests that were let through, and that were not.
-    pub allowed: u64,
-    pub refused: u64,
-    /// Bytes towards the network, and back.
-    pub up: u64,
-    pub down: u64,
 }
 
 /// What a run in this template reaches, and what it may ask the kernel for.
@@ -104,8 +222,19 @@ impl Border {
         }
     }
 
+    /// What went over it so far.
     pub(crate) fn traffic(&self) -> Traffic {
-        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, wanted: &Wanted, why: &str, fix: &str) {
+        let host = host_text(wanted);
+        self.count(|traffic| {
+            let is_known = traffic.refusals.iter().any(|known| known.host == host);
+            if !is_known && traffic.refusals.len() < MOST_TOLD {
+                traffic.refusals.push(Refusal { host, why: why.into(), fix: fix.into() });
+            }
+        });
     }
 
     fn count(&self, count: impl FnOnce(&mut Traffic)) {
@@ -228,10 +357,10 @@ impl Judge for Border {
             Event::Allowed { .. } => self.count(|traffic| traffic.allowed += 1),
             Event::Refused { wanted, refusal, .. } => {
                 self.count(|traffic| traffic.refused += 1);
+                let Some(wanted) = wanted else { return };
+                self.tell(wanted, &refusal.why, &refusal.fix);
                 // What the policy refused is recorded already.
-                if let Some(wanted) = wanted
-                    && refusal.kind != hotcell_egress::Refused::Policy
-                {
+                if refusal.kind != hotcell_egress::Refused::Policy {
                     self.note(wanted, &refusal.why);
                 }
             }

@@ -244,6 +244,9 @@ impl Engine {
             Err(problem) => return self.not_begun(call, &story, problem),
         };
         ready.look_through(|| extended::window(basis.book, call, basis.facts));
+        if let Err(problem) = ready.watch(|| self.border(basis.book, basis.facts, call)) {
+            return self.not_begun(call, &story, problem);
+        }
         self.passed(call.id(), Stage::Prepared);
         let reply = if call.effects().can_change_something() || uses_up {
             self.with_intent(permit, &story, (basis, spend), ready, attached)

@@ -12,7 +12,9 @@ use hotcell_policy::Constraints;
 use hotcell_record::Redactor;
 use hotcell_request::{Call, TypedTool, WORKSPACE};
 use hotcell_sandbox::lang::{self, Host, Language};
-use hotcell_sandbox::{Command, Input, Item, Job, Stdin, What, WorkingCopy, cause, in_memory};
+use hotcell_sandbox::{
+    Command, Input, Item, Job, Network, Stdin, What, WorkingCopy, cause, in_memory,
+};
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Effect, Limits, SomeLimits};
 use hotcell_workspace::{Root, Window};
@@ -22,7 +24,7 @@ use crate::attached::{self, Attached};
 use crate::changes::Copied;
 use crate::engine::{Added, Engine};
 use crate::environment::{Task, Used};
-use crate::network;
+use crate::network::{self, BELIEVED, Border, CERTIFICATES, Crossing};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 use crate::surroundings::Surroundings;
@@ -46,6 +48,8 @@ pub(crate) enum Work<'e> {
     InSandbox {
         tool: &'e dyn SandboxedTool,
         job: Box<Job>,
+        /// Its way out, if it has one.
+        crossing: Option<Crossing>,
         /// Whose changes are brought back.
         copied: Option<(Arc<Copied>, Root)>,
     },
@@ -71,6 +75,17 @@ impl<'e> Ready<'e> {
         if let Work::Here(Here::Tree(_, root)) = &mut self.work {
             *root = root.seen_through(window());
         }
+    }
+
+    /// Who decides where a run may go that has a way out.
+    pub(crate) fn watch(
+        &mut self,
+        border: impl FnOnce() -> Result<Border, Problem>,
+    ) -> Result<(), Problem> {
+        if let Work::InSandbox { crossing: Some(crossing), .. } = &mut self.work {
+            crossing.border = Some(Arc::new(border()?));
+        }
+        Ok(())
     }
 
     /// What a sandbox is needed for.
@@ -174,6 +189,7 @@ impl Engine {
             None => None,
         };
         let mut job = Box::new(job(call, plan, limits, attached, environment.as_ref())?);
+        let crossing = self.crossing(&mut job)?;
         let held = environment.map(|environment| environment.held);
         let given = Given::new(files, &job.inputs)?;
         job.working_copy = match &copied {
@@ -182,8 +198,27 @@ impl Engine {
             None => Some(Arc::new(given)),
         };
         let copied = copied.filter(|_| brings_changes);
-        let work = Work::InSandbox { tool, job, copied };
+        let work = Work::InSandbox { tool, job, crossing, copied };
         Ok(Ready { also_writes, provenance, held, ..Ready::new(limits, work) })
+    }
+
+    /// The way out of a run that has one. What its program is told of it stands below what it is given.
+    fn crossing(&self, job: &mut Job) -> Result<Option<Crossing>, Problem> {
+        if job.network == Network::None {
+            return Ok(None);
+        }
+        let crossing = Crossing::new()?;
+        let mut env = crossing.variables(job.profile);
+        if !self.network.intercept.is_empty() {
+            let file = in_memory(&crossing.certificates()?);
+            let file = file.map_err(|error| unreadable(CERTIFICATES.as_ref(), &error))?;
+            job.inputs.push(Input { name: CERTIFICATES.into(), file });
+            let place: OsString = format!("{WORKSPACE}/{CERTIFICATES}").into();
+            env.extend(BELIEVED.map(|name| (OsString::from(name), place.clone())));
+        }
+        env.append(&mut job.env);
+        job.env = env;
+        Ok(Some(crossing))
     }
 
     /// What a call is held to that asks for these limits: those of operator and policy are above them.

@@ -623,6 +623,7 @@ impl Running {
             level: self.base.level,
             layers: self.layers,
             timings: timings.map(timing).to_vec(),
+            network: None,
             interpreter: self.note,
             start: self.start,
             error: None,

@@ -20,7 +20,8 @@ pub use id::{BadId, CallId};
 pub use level::{Layer, LayerReport, Level, UnknownLevel};
 pub use limits::{Above, Limit, Limits, SomeLimits};
 pub use outcome::{
-    Artifact, BlockedSyscall, Exit, Outcome, Output, Skipped, Stage, Start, Status, Timing, Usage,
+    Artifact, BlockedSyscall, Exit, Outcome, Output, Refusal, Skipped, Stage, Start, Status,
+    Timing, Traffic, Usage,
 };
 pub use template::{Network, Profile, Template, UnknownTemplate};
 pub use units::{Bytes, Count, Cpus, Span, UnitError};

@@ -101,6 +101,9 @@ pub struct Outcome {
     pub level: Level,
     pub layers: Vec<LayerReport>,
     pub timings: Vec<Timing>,
+    /// What went out of it and came back, of a run that had a network.
+    #[serde(default)]
+    pub network: Option<Traffic>,
     /// What was run, and why that one where there was a choice.
     pub interpreter: Option<String>,
     /// What there was before the job came.
@@ -124,6 +127,27 @@ pub enum Start {
     Forked,
     /// The same, made ahead: an interpreter that waited in its jail.
     Waiting,
+}
+
+/// What a run did with its network, as it was seen from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Connections and requests that were let through, and that were not.
+    pub allowed: u64,
+    pub refused: u64,
+    /// Bytes towards the network, and back.
+    pub up: u64,
+    pub down: u64,
+    /// The first of what was refused, each once.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Something that a run wanted to reach, and what would allow it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub host: String,
+    pub why: String,
+    pub fix: String,
 }
 
 /// A bounded capture of a stream.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use hotcell_api::Called;
 use hotcell_types::{
     Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
-    Skipped, Start, Status, Timing, Usage,
+    Skipped, Start, Status, Timing, Traffic, Usage,
 };
 use serde::Serialize;
 
@@ -35,6 +35,7 @@ struct Document<'a> {
     level: Level,
     layers: &'a [LayerReport],
     timings: &'a [Timing],
+    network: Option<&'a Traffic>,
     interpreter: Option<&'a str>,
     start: Start,
 }
@@ -95,6 +96,7 @@ pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {
         level,
         layers,
         timings,
+        network,
         interpreter,
         start,
         error,
@@ -117,6 +119,7 @@ pub(super) fn run_document(id: CallId, outcome: &Outcome) -> String {
         level: *level,
         layers,
         timings,
+        network: network.as_ref(),
         interpreter: interpreter.as_deref(),
         start: *start,
     })
@@ -234,6 +237,7 @@ pub(crate) mod tests {
             level: Level::Full,
             layers: vec![],
             timings: vec![],
+            network: None,
             interpreter: None,
             start: Start::New,
             error: None,
