@@ -19,7 +19,7 @@ const TEMPLATE: &str = "policy-sandbox";
 const RESIDENT: Span = Span::seconds(366 * 24 * 60 * 60);
 const MEMORY: Bytes = Bytes::mib(512);
 const CPU: Cpus = Cpus::thousandths(2000);
-const OPEN_FILES: Count = Count::new(16 * 1024);
+const OPEN_FILES: Count = Count::of(16 * 1024);
 
 /// Starts the airlock: `line` becomes its standard input.
 pub trait Start: Send + Sync {
