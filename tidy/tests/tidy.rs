@@ -95,6 +95,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
          the engine's affair",
     ),
     (
+        "hotcell-egress",
+        &["hotcell-airlock", "hotcell-sandbox", "hotcell-types"],
+        "it asks a judge and is given secrets by a trait: policy, record and store are the engine's affair",
+    ),
+    (
         "hotcell-extension",
         &["hotcell-evaluator", "hotcell-sandbox", "hotcell-types"],
         "it asks rules and tells what they said: what follows from that is the policy's affair",

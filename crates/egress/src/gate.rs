@@ -47,8 +47,8 @@ pub const BUDGET: Budget = Budget {
 };
 
 /// Questions that are being answered, most of which take no time; some wait for names and for TLS.
-const ASKS: Bounds = Bounds { threads: 256, share: 32, waiting: 256, stack: 256 * 1024 };
-const RELAYS: Bounds = Bounds { threads: 1024, share: 128, waiting: 1, stack: 256 * 1024 };
+const ASKS: Bounds = Bounds { threads: 256, share: 32, waiting: 256, stack: 512 * 1024 };
+const RELAYS: Bounds = Bounds { threads: 1024, share: 128, waiting: 1, stack: 512 * 1024 };
 
 /// How long the process may take to be there, and how long nothing is started after it failed twice in a row
 /// and more often.
@@ -288,7 +288,7 @@ impl Run {
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         // Its relays see it; it can hold so much.
-        drop(rustix::io::write(&*self.closed, &1_u64.to_ne_bytes()));
+        rustix::io::write(&*self.closed, &1_u64.to_ne_bytes()).ok();
     }
 
     fn is_closed(&self) -> bool {

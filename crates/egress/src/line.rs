@@ -72,7 +72,7 @@ impl Line {
             end();
         }
         // It may be gone already.
-        drop(shutdown(&self.socket, Shutdown::Both));
+        shutdown(&self.socket, Shutdown::Both).ok();
     }
 
     /// Says something. A process that does not listen is ended.

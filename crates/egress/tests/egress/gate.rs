@@ -1,0 +1,521 @@
+//! The gate with a real airlock, here a plain process: what goes through, what does not, and what happens when
+//! that process dies.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use hotcell_egress::{
+    BUDGET, Budget, Event, Fill, Gate, How, Passage, Refused, Settings, Way,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::{
+    Ca, Names, PLACEHOLDER, Plain, Rules, SECRET, Secret, Server, answer_all, drain, ok, until,
+};
+
+/// A gate with one run.
+struct World {
+    gate: Gate,
+    pids: Arc<Mutex<Vec<u32>>>,
+}
+
+struct Inside {
+    passage: Passage,
+    proxy: SocketAddr,
+    rules: Arc<Rules>,
+}
+
+impl World {
+    fn new(names: &Arc<Names>, ca: Option<&Ca>) -> World {
+        let (start, pids) = Plain::new();
+        let settings = Settings { authorities: ca.and_then(Ca::path) };
+        World { gate: Gate::new(start, Arc::clone(names) as _, settings), pids }
+    }
+
+    fn open(&self, rules: Rules) -> Inside {
+        self.open_with(rules, None, BUDGET)
+    }
+
+    fn open_with(&self, rules: Rules, fill: Option<Arc<dyn Fill>>, budget: Budget) -> Inside {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let rules = Arc::new(rules);
+        let listeners = vec![OwnedFd::from(listener)];
+        let passage = self.gate.open(listeners, Arc::clone(&rules) as _, fill, budget).unwrap();
+        Inside { passage, proxy, rules }
+    }
+
+    fn pid(&self) -> Pid {
+        let last = *self.pids.lock().unwrap().last().unwrap();
+        Pid::from_raw(i32::try_from(last).unwrap()).unwrap()
+    }
+}
+
+impl Inside {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.proxy).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn basic(&self) -> String {
+        BASE64.encode(format!("run:{}", self.passage.credential()).as_bytes())
+    }
+
+    /// A whole request through the proxy, and all that comes back.
+    fn ask(&self, target: &str, host: &str, further: &str) -> String {
+        let mut stream = self.connect();
+        self.send(&mut stream, target, host, &format!("Connection: close\r\n{further}"));
+        drain(&mut stream)
+    }
+
+    fn send(&self, stream: &mut TcpStream, target: &str, host: &str, further: &str) {
+        let basic = self.basic();
+        write!(
+            stream,
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nProxy-Authorization: Basic {basic}\r\n{further}\r\n"
+        )
+        .unwrap();
+    }
+
+    /// A tunnel, if there is one; the answer's head otherwise.
+    fn tunnel(&self, to: &str) -> Result<TcpStream, String> {
+        let mut stream = self.connect();
+        let basic = self.basic();
+        write!(
+            stream,
+            "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {basic}\r\n\r\n"
+        )
+        .unwrap();
+        let head = head(&mut stream);
+        if head.starts_with("HTTP/1.1 200") { Ok(stream) } else { Err(head + &drain(&mut stream)) }
+    }
+}
+
+fn head(stream: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+        bytes.push(byte[0]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// TLS through a tunnel, with whom the client trusts.
+fn tls(stream: TcpStream, name: &str, pem: &[u8]) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+}
+
+fn upstream() -> Server {
+    Server::answering(|request| ok(request))
+}
+
+#[test]
+fn net_05_plain_http_is_decided_on_as_everything_else() {
+    let server = upstream();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"]), ("denied.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let port = server.port();
+    let inside = world.open(Rules::of(&[("allowed.test", port)]));
+    let host = format!("allowed.test:{port}");
+    let answer = inside.ask(&format!("http://{host}/x?y"), &host, "X-Mine: yes\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("GET /x?y HTTP/1.1") && answer.contains("X-Mine: yes"), "{answer}");
+    assert!(!answer.to_lowercase().contains("proxy-"), "net_32: {answer}");
+    assert_eq!((server.count(), names.asked()), (1, 1));
+    let denied = format!("denied.test:{port}");
+    let answer = inside.ask(&format!("http://{denied}/"), &denied, "");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("net.connect: denied.test"), "{answer}");
+    assert_eq!((server.count(), names.asked()), (1, 1));
+    inside.rules.wait(|event| matches!(event, Event::Ended { how: How::Proxy(_), down: 1.., .. }));
+    let counts = inside.passage.counts();
+    assert_eq!((counts.requests, counts.refused), (2, 1));
+    assert!(counts.up > 0 && counts.down > 0, "{counts:?}");
+}
+
+#[test]
+fn a_second_request_on_the_same_connection_is_decided_anew() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"]), ("denied.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", port)]));
+    let mut stream = inside.connect();
+    let read = |stream: &mut TcpStream| {
+        let head = head(stream);
+        let length = head.to_lowercase().split("content-length: ").nth(1).unwrap().to_owned();
+        let mut body = vec![0; length.lines().next().unwrap().trim().parse().unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        head
+    };
+    let allowed = format!("allowed.test:{port}");
+    for _ in 0..2 {
+        inside.send(&mut stream, &format!("http://{allowed}/"), &allowed, "");
+        assert!(read(&mut stream).starts_with("HTTP/1.1 200"));
+    }
+    // On the same connection, without another lookup, and judged.
+    assert_eq!((server.count(), names.asked()), (1, 1));
+    let ways = |way: Way| {
+        let is = |event: &Event| matches!(event, Event::Allowed { way: found, .. } if *found == way);
+        inside.rules.events().iter().filter(|event| is(event)).count()
+    };
+    assert_eq!((ways(Way::Plain), ways(Way::Again)), (1, 1));
+    let denied = format!("denied.test:{port}");
+    inside.send(&mut stream, &format!("http://{denied}/"), &denied, "");
+    assert!(head(&mut stream).starts_with("HTTP/1.1 403"));
+    assert_eq!(server.count(), 1);
+}
+
+#[test]
+fn net_13_connect_to_an_internal_address_is_refused() {
+    let server = upstream();
+    let world = World::new(&Names::of(&[]), None);
+    let mut rules = Rules { everything: true, ..Rules::default() };
+    rules.addresses.clear();
+    let inside = world.open(rules);
+    let port = server.port();
+    for to in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"] {
+        let answer = inside.tunnel(&format!("{to}:{port}")).unwrap_err();
+        assert!(answer.starts_with("HTTP/1.1 403"), "{to}: {answer}");
+    }
+    for to in ["127.1", "2130706433", "0x7f000001", "0177.0.0.1"] {
+        let answer = inside.tunnel(&format!("{to}:{port}")).unwrap_err();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{to}: {answer}");
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[test]
+fn a_tunnel_carries_tls_from_end_to_end() {
+    let ca = Ca::new();
+    let server = ca.answering("allowed.test", |_| ok("hello"));
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", server.port())]));
+    let tunnel = inside.tunnel(&format!("allowed.test:{}", server.port())).unwrap();
+    let pem = std::fs::read(ca.pem.path()).unwrap();
+    let mut stream = tls(tunnel, "allowed.test", &pem);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").unwrap();
+    assert!(head(&mut stream).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn net_09_a_raw_tunnel_needs_a_rule_of_its_own() {
+    let server = Server::start(|mut stream| {
+        drop(stream.write_all(b"220 hello\r\n"));
+        answer_all(stream, &|_| b"pong".to_vec());
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let to = format!("allowed.test:{}", server.port());
+    let closed = world.open(Rules::of(&[("allowed.test", server.port())]));
+    let mut tunnel = closed.tunnel(&to).unwrap();
+    tunnel.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let answer = drain(&mut tunnel);
+    assert!(!answer.contains("pong"), "{answer}");
+    let open = world.open(Rules { raw: true, ..Rules::of(&[("allowed.test", server.port())]) });
+    let mut tunnel = open.tunnel(&to).unwrap();
+    tunnel.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = [0; 15];
+    tunnel.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"220 hello\r\npong");
+}
+
+#[test]
+fn another_runs_credential_opens_nothing() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let one = world.open(Rules::of(&[("allowed.test", port)]));
+    let other = world.open(Rules::of(&[("allowed.test", port)]));
+    assert_ne!(one.passage.credential(), other.passage.credential());
+    assert_eq!(one.passage.credential().len(), 32);
+    let crossed = Inside { proxy: other.proxy, ..one };
+    let host = format!("allowed.test:{port}");
+    let answer = crossed.ask(&format!("http://{host}/"), &host, "");
+    assert!(answer.starts_with("HTTP/1.1 407"), "{answer}");
+    assert_eq!(server.count(), 0);
+    other.rules.wait(|event| matches!(event, Event::Malformed { .. }));
+    assert!(!format!("{:?} {:?}", other.passage, other.rules.events()).contains(other.passage.credential()));
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_followed_by_the_next() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.9", "127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let mut rules = Rules::of(&[("allowed.test", port)]);
+    rules.addresses.push("127.0.0.9".parse().unwrap());
+    let inside = world.open(rules);
+    let host = format!("allowed.test:{port}");
+    let answer = inside.ask(&format!("http://{host}/"), &host, "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    names.then("dead.test", &["127.0.0.9"]);
+    let dead = world.open(Rules {
+        addresses: vec!["127.0.0.9".parse().unwrap()],
+        ..Rules::of(&[("dead.test", port)])
+    });
+    let host = format!("dead.test:{port}");
+    let answer = dead.ask(&format!("http://{host}/"), &host, "");
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("nobody listens"), "{answer}");
+}
+
+/// What holds when the process dies: nothing passes, it is told, and another one takes over.
+fn outlives(signal: Signal) {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", port)]));
+    let host = format!("allowed.test:{port}");
+    let mut open = inside.connect();
+    inside.send(&mut open, &format!("http://{host}/"), &host, "");
+    assert!(head(&mut open).starts_with("HTTP/1.1 200"));
+    let before = world.pid();
+    kill_process(before, signal).unwrap();
+    inside.rules.wait(|event| matches!(event, Event::Lost { .. }));
+    // The connection broke with it.
+    inside.send_quietly(&mut open, &host);
+    assert!(!drain(&mut open).contains("HTTP/1.1 200"));
+    inside.rules.wait(|event| matches!(event, Event::Restored));
+    assert_ne!(world.pid(), before);
+    let answer = inside.ask(&format!("http://{host}/"), &host, "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+impl Inside {
+    fn send_quietly(&self, stream: &mut TcpStream, host: &str) {
+        drop(write!(stream, "GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    }
+}
+
+#[test]
+fn net_28_a_proxy_that_is_killed_lets_nothing_through_and_is_replaced() {
+    outlives(Signal::KILL);
+}
+
+#[test]
+fn net_28_a_proxy_that_stands_still_lets_nothing_through_and_is_replaced() {
+    outlives(Signal::STOP);
+}
+
+#[test]
+fn without_a_proxy_there_is_no_passage() {
+    let start = Box::new(Plain { fails: true, ..Plain::default() });
+    let gate = Gate::new(start, Names::of(&[]), Settings::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = gate.open(vec![listener.into()], Arc::new(Rules::of(&[])), None, BUDGET);
+    assert!(closed.unwrap_err().to_string().contains("there is none today"));
+}
+
+#[test]
+fn a_passage_ends_as_a_whole() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules { raw: true, ..Rules::of(&[("allowed.test", port)]) });
+    let stays = world.open(Rules::of(&[("allowed.test", port)]));
+    let mut tunnel = inside.tunnel(&format!("allowed.test:{port}")).unwrap();
+    let (proxy, passage) = (inside.proxy, inside.passage);
+    drop(passage);
+    assert_eq!(drain(&mut tunnel), "");
+    until("the end of its listener", || TcpStream::connect(proxy).is_err());
+    let host = format!("allowed.test:{port}");
+    assert!(stays.ask(&format!("http://{host}/"), &host, "").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_run_makes_as_many_requests_as_it_may() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let budget = Budget { requests: 2, ..BUDGET };
+    let inside = world.open_with(Rules::of(&[("allowed.test", port)]), None, budget);
+    let host = format!("allowed.test:{port}");
+    let statuses: Vec<String> = (0..3)
+        .map(|_| inside.ask(&format!("http://{host}/"), &host, "").chars().skip(9).take(3).collect())
+        .collect();
+    assert_eq!(statuses, ["200", "200", "429"]);
+}
+
+#[test]
+fn a_thousand_connections_at_once() {
+    if rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) < 8192 {
+        return println!("SKIPPED a thousand connections: `ulimit -n` is below 8192");
+    }
+    let server = Server::start(|mut stream| {
+        let mut byte = [0];
+        while stream.read(&mut byte).unwrap_or(0) == 1 {
+            drop(stream.write_all(&byte));
+        }
+    });
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let rules = || Rules { raw: true, ..Rules::of(&[("allowed.test", port)]) };
+    let runs: Vec<Inside> = (0..16).map(|_| world.open(rules())).collect();
+    let to = format!("allowed.test:{port}");
+    let mut tunnels: Vec<TcpStream> =
+        (0..1000).map(|at| runs[at % runs.len()].tunnel(&to).unwrap()).collect();
+    for (at, tunnel) in tunnels.iter_mut().enumerate() {
+        tunnel.write_all(&[at as u8]).unwrap();
+    }
+    for (at, tunnel) in tunnels.iter_mut().enumerate() {
+        let mut byte = [0];
+        tunnel.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [at as u8]);
+    }
+    assert_eq!(server.count(), 1000);
+}
+
+/// Echoes what it got, in a header, in the body and in pieces, so that all of it has to be hidden.
+fn echo(ca: &Ca) -> (Server, Arc<Mutex<Vec<String>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let server = ca.answering("secret.test", move |request| {
+        noted.lock().unwrap().push(request.to_owned());
+        let (one, other) = SECRET.split_at(7);
+        format!(
+            "HTTP/1.1 200 OK\r\nX-Echo: {SECRET}\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {:x}\r\nyou said {one}\r\n{:x}\r\n{other}, all\r\n0\r\n\r\n",
+            9 + one.len(),
+            other.len() + 5
+        )
+        .into_bytes()
+    });
+    (server, seen)
+}
+
+fn secret_world(ca: &Ca, intercept: bool) -> (World, Inside, Server, Arc<Mutex<Vec<String>>>) {
+    let (server, seen) = echo(ca);
+    let names = Names::of(&[("secret.test", &["127.0.0.1"]), ("other.test", &["127.0.0.1"])]);
+    let world = World::new(&names, Some(ca));
+    let hosts = [("secret.test", server.port()), ("other.test", server.port())];
+    let rules = Rules { intercept, ..Rules::of(&hosts) };
+    let fill: Arc<dyn Fill> = Arc::new(Secret { host: "secret.test" });
+    let inside = world.open_with(rules, Some(fill), BUDGET);
+    (world, inside, server, seen)
+}
+
+#[test]
+fn a_secret_goes_out_over_tls_and_is_hidden_in_what_comes_back() {
+    let ca = Ca::new();
+    let (_world, inside, server, seen) = secret_world(&ca, false);
+    let host = format!("secret.test:{}", server.port());
+    let basic = BASE64.encode(format!("me:{PLACEHOLDER}").as_bytes());
+    for header in [format!("X-Token: {PLACEHOLDER}"), format!("Authorization: Basic {basic}")] {
+        let further = format!("{header}\r\nRange: bytes=0-5\r\nAccept-Encoding: gzip\r\n");
+        let answer = inside.ask(&format!("https://{host}/x"), &host, &further);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(!answer.contains(SECRET) && answer.contains("[masked]"), "{answer}");
+        assert!(!answer.contains(&SECRET[..7]) && !answer.contains(&SECRET[7..]), "{answer}");
+    }
+    let seen = seen.lock().unwrap();
+    assert!(seen[0].contains(&format!("X-Token: {SECRET}")), "{}", seen[0]);
+    let filled = BASE64.encode(format!("me:{SECRET}").as_bytes());
+    assert!(seen[1].contains(&format!("Authorization: Basic {filled}")), "{}", seen[1]);
+    for request in seen.iter() {
+        let lower = request.to_lowercase();
+        assert!(!lower.contains("range:") && !lower.contains("gzip"), "{request}");
+        assert!(!lower.contains("proxy-") && !lower.contains("via:"), "{request}");
+    }
+    assert!(!format!("{:?}", inside.rules.events()).contains(SECRET));
+}
+
+#[test]
+fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
+    let ca = Ca::new();
+    let config = ca.config("other.test", |_| ());
+    let other = crate::support::secure(config, |mut stream| answer_all(&mut stream, &|r| ok(r)));
+    let plain = upstream();
+    let names = Names::of(&[("secret.test", &["127.0.0.1"]), ("other.test", &["127.0.0.1"])]);
+    let world = World::new(&names, Some(&ca));
+    let hosts = [("other.test", other.port()), ("secret.test", plain.port())];
+    let fill: Arc<dyn Fill> = Arc::new(Secret { host: "secret.test" });
+    let inside = world.open_with(Rules::of(&hosts), Some(fill), BUDGET);
+    let header = format!("X-Token: {PLACEHOLDER}\r\n");
+    let host = format!("other.test:{}", other.port());
+    let answer = inside.ask(&format!("https://{host}/"), &host, &header);
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("`token` is not for"), "{answer}");
+    let is_secret = |event: &Event| {
+        matches!(event, Event::Refused { refusal, .. } if refusal.kind == Refused::Secret)
+    };
+    inside.rules.wait(is_secret);
+    // In the open, the placeholder is what goes out.
+    let host = format!("secret.test:{}", plain.port());
+    let answer = inside.ask(&format!("http://{host}/"), &host, &header);
+    assert!(answer.contains(PLACEHOLDER) && !answer.contains(SECRET), "{answer}");
+}
+
+#[test]
+fn net_06_a_tunnel_that_is_looked_into_is_decided_request_by_request() {
+    let ca = Ca::new();
+    let (_world, inside, server, seen) = secret_world(&ca, true);
+    let pem = inside.passage.authority().unwrap();
+    let to = format!("secret.test:{}", server.port());
+    let tunnel = inside.tunnel(&to).unwrap();
+    let mut stream = tls(tunnel, "secret.test", pem.as_bytes());
+    for _ in 0..2 {
+        let request = format!("GET /x HTTP/1.1\r\nHost: {to}\r\nX-Token: {PLACEHOLDER}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut all = String::new();
+        while !all.ends_with("0\r\n\r\n") {
+            let mut byte = [0];
+            assert_eq!(stream.read(&mut byte).unwrap(), 1, "{all}");
+            all.push(char::from(byte[0]));
+        }
+        assert!(all.starts_with("HTTP/1.1 200") && !all.contains(SECRET), "{all}");
+    }
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    assert_eq!(server.count(), 1, "one connection to the host for both");
+    // The certificate is of this run's authority, and of nobody else's.
+    let tunnel = inside.tunnel(&to).unwrap();
+    let other = std::fs::read(ca.pem.path()).unwrap();
+    let mut stream = tls(tunnel, "secret.test", &other);
+    assert!(stream.write_all(b"GET / HTTP/1.1\r\n\r\n").and_then(|()| stream.flush()).is_err());
+    let asked = inside.rules.events().into_iter().filter(|event| {
+        matches!(event, Event::Allowed { wanted, .. } if wanted.intercepted && wanted.path.as_deref() == Some("/x"))
+    });
+    assert_eq!(asked.count(), 2);
+}
+
+#[test]
+fn a_server_that_is_not_who_it_has_to_be_gets_nothing() {
+    let ca = Ca::new();
+    let (wrong, seen) = echo(&ca);
+    let stranger = Ca::new();
+    let names = Names::of(&[("wrong.test", &["127.0.0.1"]), ("secret.test", &["127.0.0.1"])]);
+    let ask = |authority: &Ca, name: &str| {
+        let world = World::new(&names, Some(authority));
+        let inside = world.open(Rules::of(&[(name, wrong.port())]));
+        let host = format!("{name}:{}", wrong.port());
+        inside.ask(&format!("https://{host}/"), &host, "")
+    };
+    assert!(ask(&ca, "secret.test").starts_with("HTTP/1.1 200"));
+    for answer in [ask(&ca, "wrong.test"), ask(&stranger, "secret.test")] {
+        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("TLS failed"), "{answer}");
+    }
+    assert_eq!(seen.lock().unwrap().len(), 1);
+}
