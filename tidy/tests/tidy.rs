@@ -95,6 +95,11 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
          the engine's affair",
     ),
     (
+        "hotcell-airlock",
+        &[],
+        "the airlock stands alone in its sandbox: what it must know comes over its control socket",
+    ),
+    (
         "hotcell-egress",
         &["hotcell-airlock", "hotcell-sandbox", "hotcell-types"],
         "it asks a judge and is given secrets by a trait: policy, record and store are the engine's affair",
@@ -121,6 +126,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-access",
             "hotcell-approver",
             "hotcell-bearer",
+            "hotcell-egress",
             "hotcell-environment",
             "hotcell-extension",
             "hotcell-glob",
@@ -244,6 +250,7 @@ const TWICE: &[(&str, &str)] = &[
     ("bit-vec", "of bit-set"),
     ("getrandom", "ahash, of jsonschema"),
     ("hashbrown", "oxc_allocator still uses 0.16"),
+    ("synstructure", "an option of rcgen that is not built, and icu of idna"),
     ("syn", "schemars_derive and others still use 2"),
 ];
 

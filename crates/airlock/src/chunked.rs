@@ -140,8 +140,11 @@ impl Chunked {
     }
 }
 
+/// A line, and what comes after it.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
 /// The next line without its end, and what comes after it, if it has come to its end.
-fn line(bytes: &[u8], most: usize) -> Result<Option<(&[u8], &[u8])>, Broken> {
+fn line(bytes: &[u8], most: usize) -> Result<Option<Split<'_>>, Broken> {
     let odd = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     let Some(at) = bytes.iter().position(odd) else {
         return if bytes.len() > most { Err(Broken) } else { Ok(None) };

@@ -62,8 +62,7 @@ pub struct Response {
 
 /// Where a head ends, once it does. `seen` is how far it was looked at: 0 at first.
 pub fn end(bytes: &[u8], seen: &mut usize) -> Result<Option<usize>, Fault> {
-    let mut rest = bytes.get(*seen..).unwrap_or_default().iter();
-    while let Some(&byte) = rest.next() {
+    for &byte in bytes.get(*seen..).unwrap_or_default() {
         let before = bytes.get(..*seen).unwrap_or_default();
         // A line feed belongs to a carriage return, and the other way round.
         if (byte == b'\n') != before.ends_with(b"\r") || is_control(byte) {

@@ -61,8 +61,11 @@ pub fn hello(bytes: &[u8]) -> Result<Option<Hello>, NotTls> {
     Ok(None)
 }
 
+/// A part, and what comes after it.
+type Split<'a> = (&'a [u8], &'a [u8]);
+
 /// The content of the next record of a handshake, and what comes after it.
-fn record(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, NotTls> {
+fn record(bytes: &[u8]) -> Result<Option<Split<'_>>, NotTls> {
     if bytes.first().is_some_and(|&kind| kind != 22)
         || bytes.get(1).is_some_and(|&major| major != 3)
     {

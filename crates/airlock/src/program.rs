@@ -18,10 +18,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_local;
@@ -29,7 +27,7 @@ use tokio::task::spawn_local;
 use self::desk::Desk;
 use self::run::Run;
 use self::share::{REQUEST, Round};
-use self::socket::Socket;
+use self::socket::{Socket, watched};
 use self::visit::Visit;
 use crate::wire::{FromAirlock, MOST_PACKET, ToAirlock};
 
@@ -97,9 +95,7 @@ async fn accept(desk: Rc<Desk>, run: Rc<Run>, listener: OwnedFd) {
 }
 
 async fn connections(desk: &Rc<Desk>, run: &Rc<Run>, listener: OwnedFd) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(&listener)?;
-    rustix::fs::fcntl_setfl(&listener, flags | OFlags::NONBLOCK)?;
-    let listener = AsyncFd::new(listener)?;
+    let listener = watched(listener)?;
     loop {
         let mut guard = listener.readable().await?;
         // What is beyond the run's connections stays in the queue of its own listener.

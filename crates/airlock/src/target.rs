@@ -89,7 +89,8 @@ pub(crate) fn absolute(text: &str, method: &str) -> Result<Target, Fault> {
 }
 
 pub(crate) fn origin(text: &str, method: &str) -> Result<Target, Fault> {
-    if !text.starts_with('/') && !(text == "*" && method == "OPTIONS") {
+    let is_all = text == "*" && method == "OPTIONS";
+    if !text.starts_with('/') && !is_all {
         return Err(Fault::Target);
     }
     check_path(text)?;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::run::{Direction, Run};
-use super::socket::{Side, Socket};
+use super::socket::{Side, Socket, watched};
 use crate::wire::{
     self, Answer, End, Fault, FromAirlock, MOST_PACKET, Received, ToAirlock, Wanted,
 };
@@ -74,10 +74,8 @@ pub(crate) enum Settled {
 
 impl Desk {
     pub(crate) fn new(control: OwnedFd) -> io::Result<Desk> {
-        let flags = rustix::fs::fcntl_getfl(&control)?;
-        rustix::fs::fcntl_setfl(&control, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Desk {
-            control: AsyncFd::new(control)?,
+            control: watched(control)?,
             waiting: RefCell::default(),
             more: Notify::new(),
             room: Notify::new(),

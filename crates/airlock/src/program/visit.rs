@@ -58,7 +58,7 @@ impl Visit {
         // Counted as one, however far it gets.
         let within = self.run.request();
         let talk = async {
-            self.step(client, inbox, |bytes| socks::greeting(bytes)).await?;
+            self.step(client, inbox, socks::greeting).await?;
             client.write(socks::CHOSEN).await.map_err(|_| None)?;
             let run = &self.run;
             let good = self

@@ -36,7 +36,8 @@ fn url(server: &Server, path: &str) -> String {
 }
 
 fn redirect(status: u16, to: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status} Elsewhere\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    format!("HTTP/1.1 {status} Elsewhere\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
+        .into_bytes()
 }
 
 #[test]
@@ -49,8 +50,10 @@ fn text_comes_as_text_and_the_rest_as_base64() {
             "/liar" => ("text/html", b"\xff\xfe"),
             _ => ("application/octet-stream", b"plain"),
         };
-        let head =
-            format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         [head.as_bytes(), body].concat()
     });
     let coded = |bytes: &[u8]| Content::Base64(BASE64.encode(bytes));
@@ -73,7 +76,8 @@ fn net_18_a_redirect_to_an_internal_address_is_refused() {
     let server = Server::answering(move |_| redirect(302, &to));
     let names = Names::of(&[("a.test", &["127.0.0.1"])]);
     let rules = Rules { everything: true, ..Rules::of(&[]) };
-    let refusal = fetch_with(&Fetch::get(&url(&server, "/")), &names, &rules, None, None).unwrap_err();
+    let refusal =
+        fetch_with(&Fetch::get(&url(&server, "/")), &names, &rules, None, None).unwrap_err();
     assert!(matches!(refusal.kind, Refused::Internal(_)), "{refusal}");
     assert_eq!(inner.count(), 0);
     for to in ["http://169.254.169.254/latest/", "http://[::1]/", "http://2130706433/"] {
@@ -113,7 +117,8 @@ fn net_16_a_name_that_changes_between_two_redirects_is_refused() {
 fn net_19_other_schemes_and_odd_urls_are_refused_before_anything_else() {
     let names = Names::of(&[]);
     let rules = Rules { everything: true, ..Rules::default() };
-    for text in ["file:///etc/passwd", "gopher://a.test/", "unix:/run/x", "http://u:p@a.test/", "x"] {
+    for text in ["file:///etc/passwd", "gopher://a.test/", "unix:/run/x", "http://u:p@a.test/", "x"]
+    {
         let refusal = fetch_with(&Fetch::get(text), &names, &rules, None, None).unwrap_err();
         assert_eq!(refusal.kind, Refused::Malformed, "{text}");
     }
@@ -214,8 +219,11 @@ fn a_secret_goes_where_it_belongs_and_never_comes_back() {
     let server = ca.answering("secret.test", move |request| {
         noted.lock().unwrap().push(request.to_owned());
         let body = format!("it is {SECRET}!");
-        format!("HTTP/1.1 200 OK\r\nX-Echo: {SECRET}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-            .into_bytes()
+        format!(
+            "HTTP/1.1 200 OK\r\nX-Echo: {SECRET}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes()
     });
     let names = Names::of(&[("secret.test", &["127.0.0.1"]), ("other.test", &["127.0.0.1"])]);
     let hosts = [("secret.test", server.port()), ("other.test", server.port())];
@@ -282,7 +290,10 @@ fn a_search_asks_the_operators_server_and_nobody_else() {
         url: url.into(),
         text: text.into(),
     };
-    assert_eq!(found, [result("One", "https://one.test/", "first"), result("", "http://two.test/", "")]);
+    assert_eq!(
+        found,
+        [result("One", "https://one.test/", "first"), result("", "http://two.test/", "")]
+    );
     assert!(searcher("file:///x").is_err());
     let away = Server::answering(|_| redirect(302, "http://127.0.0.2:1/"));
     let provider = searcher(&format!("http://127.0.0.1:{}", away.port())).unwrap();

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::support::{Names, Rules};
 use hotcell_egress::{Decided, Host, Kind, Protocol, Refusal, Refused, Wanted, decide};
 use proptest::prelude::*;
-use crate::support::{Names, Rules};
 
 fn wanted(host: &str, port: u16) -> Wanted {
     Wanted {
@@ -126,7 +126,10 @@ fn net_23_nothing_is_allowed_by_an_empty_list() {
     let refusal = decided("a.test", &Rules::of(&[]), &names).unwrap_err();
     assert_eq!((refusal.kind, refusal.status()), (Refused::Policy, 403));
     let text = refusal.text();
-    assert!(text.contains("`a.test` at port 443") && text.contains("net.connect: a.test:443"), "{text}");
+    assert!(
+        text.contains("`a.test` at port 443") && text.contains("net.connect: a.test:443"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use hotcell_egress::{
-    BUDGET, Budget, Event, Fill, Gate, How, Passage, Refused, Settings, Way,
-};
+use hotcell_egress::{BUDGET, Budget, Event, Fill, Gate, How, Passage, Refused, Settings, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -143,7 +141,10 @@ fn net_05_plain_http_is_decided_on_as_everything_else() {
     assert_eq!((server.count(), names.asked()), (1, 1));
     let denied = format!("denied.test:{port}");
     let answer = inside.ask(&format!("http://{denied}/"), &denied, "");
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("net.connect: denied.test"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("net.connect: denied.test"),
+        "{answer}"
+    );
     assert_eq!((server.count(), names.asked()), (1, 1));
     inside.rules.wait(|event| matches!(event, Event::Ended { how: How::Proxy(_), down: 1.., .. }));
     let counts = inside.passage.counts();
@@ -174,7 +175,8 @@ fn a_second_request_on_the_same_connection_is_decided_anew() {
     // On the same connection, without another lookup, and judged.
     assert_eq!((server.count(), names.asked()), (1, 1));
     let ways = |way: Way| {
-        let is = |event: &Event| matches!(event, Event::Allowed { way: found, .. } if *found == way);
+        let is =
+            |event: &Event| matches!(event, Event::Allowed { way: found, .. } if *found == way);
         inside.rules.events().iter().filter(|event| is(event)).count()
     };
     assert_eq!((ways(Way::Plain), ways(Way::Again)), (1, 1));
@@ -255,7 +257,10 @@ fn another_runs_credential_opens_nothing() {
     assert!(answer.starts_with("HTTP/1.1 407"), "{answer}");
     assert_eq!(server.count(), 0);
     other.rules.wait(|event| matches!(event, Event::Malformed { .. }));
-    assert!(!format!("{:?} {:?}", other.passage, other.rules.events()).contains(other.passage.credential()));
+    assert!(
+        !format!("{:?} {:?}", other.passage, other.rules.events())
+            .contains(other.passage.credential())
+    );
 }
 
 #[test]
@@ -355,14 +360,18 @@ fn a_run_makes_as_many_requests_as_it_may() {
     let inside = world.open_with(Rules::of(&[("allowed.test", port)]), None, budget);
     let host = format!("allowed.test:{port}");
     let statuses: Vec<String> = (0..3)
-        .map(|_| inside.ask(&format!("http://{host}/"), &host, "").chars().skip(9).take(3).collect())
+        .map(|_| {
+            inside.ask(&format!("http://{host}/"), &host, "").chars().skip(9).take(3).collect()
+        })
         .collect();
     assert_eq!(statuses, ["200", "200", "429"]);
 }
 
 #[test]
 fn a_thousand_connections_at_once() {
-    if rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) < 8192 {
+    if rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+        < 8192
+    {
         return println!("SKIPPED a thousand connections: `ulimit -n` is below 8192");
     }
     let server = Server::start(|mut stream| {
@@ -458,10 +467,11 @@ fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
     let header = format!("X-Token: {PLACEHOLDER}\r\n");
     let host = format!("other.test:{}", other.port());
     let answer = inside.ask(&format!("https://{host}/"), &host, &header);
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("`token` is not for"), "{answer}");
-    let is_secret = |event: &Event| {
-        matches!(event, Event::Refused { refusal, .. } if refusal.kind == Refused::Secret)
-    };
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("`token` is not for"),
+        "{answer}"
+    );
+    let is_secret = |event: &Event| matches!(event, Event::Refused { refusal, .. } if refusal.kind == Refused::Secret);
     inside.rules.wait(is_secret);
     // In the open, the placeholder is what goes out.
     let host = format!("secret.test:{}", plain.port());

@@ -345,4 +345,3 @@ pub fn drain(stream: &mut impl Read) -> String {
     drop(stream.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
-
