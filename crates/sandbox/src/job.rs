@@ -91,25 +91,6 @@ pub struct View {
     pub(crate) tree: Option<Tree>,
 }
 
-impl View {
-    /// What can be seen with both. Of two trees, this one's.
-    pub fn and(mut self, other: &View) -> View {
-        for path in &other.read_only {
-            if !self.read_only.contains(path) {
-                self.read_only.push(path.clone());
-            }
-        }
-        self.tree = self.tree.or_else(|| other.tree.clone());
-        self
-    }
-
-    /// Whether all of the other can be seen with this one.
-    pub fn covers(&self, other: &View) -> bool {
-        let shows = |path: &PathBuf| self.read_only.contains(path);
-        other.read_only.iter().all(shows) && (other.tree.is_none() || other.tree == self.tree)
-    }
-}
-
 /// A directory of the host that a run sees read-only, and under another name. Whoever makes it keeps the
 /// directory from being removed while there are runs that see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -13,7 +13,6 @@ mod ids;
 mod image;
 mod job;
 mod keeper;
-mod kept;
 pub mod lang;
 mod launcher;
 mod layout;
@@ -39,7 +38,6 @@ pub use job::{
     Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,
     What, WorkingCopy, cause, in_memory,
 };
-pub use kept::{Consumption, Keep, Kept};
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};
