@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use hotcell_egress::{BUDGET, Budget, Event, Fill, Gate, How, Passage, Refused, Settings, Way};
+use hotcell_egress::{
+    BUDGET, Budget, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -26,6 +28,8 @@ struct World {
 
 struct Inside {
     passage: Passage,
+    credential: String,
+    authority: String,
     proxy: SocketAddr,
     rules: Arc<Rules>,
 }
@@ -46,8 +50,10 @@ impl World {
         let proxy = listener.local_addr().unwrap();
         let rules = Arc::new(rules);
         let listeners = vec![OwnedFd::from(listener)];
-        let passage = self.gate.open(listeners, Arc::clone(&rules) as _, fill, budget).unwrap();
-        Inside { passage, proxy, rules }
+        let pass = Pass::new().unwrap();
+        let (credential, authority) = (pass.credential().to_owned(), pass.authority().unwrap());
+        let passage = self.gate.open(pass, listeners, Arc::clone(&rules) as _, fill, budget);
+        Inside { passage: passage.unwrap(), credential, authority, proxy, rules }
     }
 
     fn pid(&self) -> Pid {
@@ -64,7 +70,7 @@ impl Inside {
     }
 
     fn basic(&self) -> String {
-        BASE64.encode(format!("run:{}", self.passage.credential()).as_bytes())
+        BASE64.encode(format!("run:{}", self.credential).as_bytes())
     }
 
     /// A whole request through the proxy, and all that comes back.
@@ -249,18 +255,15 @@ fn another_runs_credential_opens_nothing() {
     let world = World::new(&names, None);
     let one = world.open(Rules::of(&[("allowed.test", port)]));
     let other = world.open(Rules::of(&[("allowed.test", port)]));
-    assert_ne!(one.passage.credential(), other.passage.credential());
-    assert_eq!(one.passage.credential().len(), 32);
+    assert_ne!(one.credential, other.credential);
+    assert_eq!(one.credential.len(), 32);
     let crossed = Inside { proxy: other.proxy, ..one };
     let host = format!("allowed.test:{port}");
     let answer = crossed.ask(&format!("http://{host}/"), &host, "");
     assert!(answer.starts_with("HTTP/1.1 407"), "{answer}");
     assert_eq!(server.count(), 0);
     other.rules.wait(|event| matches!(event, Event::Malformed { .. }));
-    assert!(
-        !format!("{:?} {:?}", other.passage, other.rules.events())
-            .contains(other.passage.credential())
-    );
+    assert!(!format!("{:?} {:?}", other.passage, other.rules.events()).contains(&other.credential));
 }
 
 #[test]
@@ -329,7 +332,8 @@ fn without_a_proxy_there_is_no_passage() {
     let start = Box::new(Plain { fails: true, ..Plain::default() });
     let gate = Gate::new(start, Names::of(&[]), Settings::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed = gate.open(vec![listener.into()], Arc::new(Rules::of(&[])), None, BUDGET);
+    let pass = Pass::new().unwrap();
+    let closed = gate.open(pass, vec![listener.into()], Arc::new(Rules::of(&[])), None, BUDGET);
     assert!(closed.unwrap_err().to_string().contains("there is none today"));
 }
 
@@ -483,10 +487,9 @@ fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
 fn net_06_a_tunnel_that_is_looked_into_is_decided_request_by_request() {
     let ca = Ca::new();
     let (_world, inside, server, seen) = secret_world(&ca, true);
-    let pem = inside.passage.authority().unwrap();
     let to = format!("secret.test:{}", server.port());
     let tunnel = inside.tunnel(&to).unwrap();
-    let mut stream = tls(tunnel, "secret.test", pem.as_bytes());
+    let mut stream = tls(tunnel, "secret.test", inside.authority.as_bytes());
     for _ in 0..2 {
         let request = format!("GET /x HTTP/1.1\r\nHost: {to}\r\nX-Token: {PLACEHOLDER}\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
