@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Opens the way out of a run. Until then its connections wait.
-    fn let_out(&self, crossing: Crossing, running: &mut Running) -> Result<Opened, Refusal> {
+    fn let_out(&self, crossing: Box<Crossing>, running: &mut Running) -> Result<Opened, Refusal> {
         crossing.open(self.way_out()?, running.listeners()).map_err(|closed| {
             let doing = "opening the network of the run".to_owned();
             Refusal::Internal { doing, source: io::Error::other(closed) }
@@ -189,7 +189,7 @@ impl Engine {
 struct Run<'a, 'b> {
     id: CallId,
     job: Job,
-    crossing: Option<Crossing>,
+    crossing: Option<Box<Crossing>>,
     copied: Option<(Arc<Copied>, Root)>,
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,

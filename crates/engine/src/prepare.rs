@@ -49,7 +49,7 @@ pub(crate) enum Work<'e> {
         tool: &'e dyn SandboxedTool,
         job: Box<Job>,
         /// Its way out, if it has one.
-        crossing: Option<Crossing>,
+        crossing: Option<Box<Crossing>>,
         /// Whose changes are brought back.
         copied: Option<(Arc<Copied>, Root)>,
     },
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     /// The way out of a run that has one. What its program is told of it stands below what it is given.
-    fn crossing(&self, job: &mut Job) -> Result<Option<Crossing>, Problem> {
+    fn crossing(&self, job: &mut Job) -> Result<Option<Box<Crossing>>, Problem> {
         if job.network == Network::None {
             return Ok(None);
         }
@@ -218,7 +218,7 @@ impl Engine {
         }
         env.append(&mut job.env);
         job.env = env;
-        Ok(Some(crossing))
+        Ok(Some(Box::new(crossing)))
     }
 
     /// What a call is held to that asks for these limits: those of operator and policy are above them.

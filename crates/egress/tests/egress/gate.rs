@@ -129,7 +129,7 @@ fn tls(stream: TcpStream, name: &str, pem: &[u8]) -> StreamOwned<ClientConnectio
 }
 
 fn upstream() -> Server {
-    Server::answering(|request| ok(request))
+    Server::answering(ok)
 }
 
 #[test]
