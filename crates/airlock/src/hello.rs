@@ -22,8 +22,7 @@ pub struct NotTls;
 pub struct Hello {
     /// The name in the open.
     pub name: Option<String>,
-    /// There is another one that nobody on the way can read. It counts for nothing: the name in the open has to be
-    /// the host, and then it is that host which the other one is shown to.
+    /// There is another one that nobody on the way can read. Servers of many hosts may go by that one alone.
     pub encrypted: bool,
 }
 

@@ -239,16 +239,28 @@ pub fn send<T: Message>(
     if !message.descriptors().contains(&descriptors.len()) {
         return Err(Malformed.into());
     }
+    let flags = SendFlags::NOSIGNAL;
+    // Without descriptors it is a call that could not carry any: the airlock is allowed no other.
+    let sent = match descriptors {
+        [] => rustix::io::retry_on_intr(|| rustix::net::send(socket, &packet, flags))?,
+        _ => with_descriptors(socket, &packet, descriptors, flags)?,
+    };
+    if sent == packet.len() { Ok(()) } else { Err(Malformed.into()) }
+}
+
+fn with_descriptors(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Malformed.into());
     }
-    let flags = SendFlags::NOSIGNAL;
-    let sent = rustix::io::retry_on_intr(|| {
-        sendmsg(socket, &[IoSlice::new(&packet)], &mut control, flags)
-    })?;
-    if sent == packet.len() { Ok(()) } else { Err(Malformed.into()) }
+    let pieces = [IoSlice::new(packet)];
+    Ok(rustix::io::retry_on_intr(|| sendmsg(socket, &pieces, &mut control, flags))?)
 }
 
 /// The next message, or nothing at the end. `buffer` has room for [`MOST_PACKET`] and is there to be used again.

@@ -9,6 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
+/// What the kernel keeps of a connection: memory of the process that passes it on, which all runs share, and not
+/// to be had back from who does not read.
+const RECEIVED: usize = 512 * 1024;
+const SENT: usize = 256 * 1024;
+
 /// Shortest time that one of several addresses is given.
 const LEAST: Duration = Duration::from_millis(500);
 
@@ -21,6 +26,8 @@ pub(crate) fn begin(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_recv_buffer_size(&socket, RECEIVED)?;
+    sockopt::set_socket_send_buffer_size(&socket, SENT)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
         Err(error) => Err(error.into()),

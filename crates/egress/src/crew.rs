@@ -16,7 +16,8 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) threads: usize,
-    /// Of one party at once, and how many of it wait besides.
+    /// Of one party at once, and how many of it wait besides. Where none does, work begins at once or not at
+    /// all.
     pub(crate) share: usize,
     pub(crate) waiting: usize,
     /// Bytes of each thread's stack.
@@ -73,8 +74,14 @@ impl Crew {
         let inner = &self.inner;
         let mut guard = inner.state();
         let state = &mut *guard;
+        let has_thread = state.idle > state.called || state.threads < inner.bounds.threads;
         let entry = state.parties.entry(party).or_default();
-        if state.is_closed || entry.waiting.len() >= inner.bounds.waiting {
+        let has_room = match inner.bounds.waiting {
+            0 => has_thread && entry.running + entry.waiting.len() < inner.bounds.share,
+            most => entry.waiting.len() < most,
+        };
+        if state.is_closed || !has_room {
+            state.forget(party);
             return Err(Full);
         }
         entry.waiting.push_back(Box::new(work));
@@ -173,10 +180,15 @@ impl State {
     fn done(&mut self, number: u64, bounds: &Bounds) {
         let Some(party) = self.parties.get_mut(&number) else { return };
         party.running = party.running.saturating_sub(1);
-        if party.running == 0 && party.waiting.is_empty() {
+        self.forget(number);
+        self.offer(number, bounds);
+    }
+
+    /// A party that has nothing is none.
+    fn forget(&mut self, number: u64) {
+        let is_idle = |party: &Party| party.running == 0 && party.waiting.is_empty();
+        if self.parties.get(&number).is_some_and(is_idle) {
             self.parties.remove(&number);
-        } else {
-            self.offer(number, bounds);
         }
     }
 

@@ -46,6 +46,10 @@ pub(crate) fn ask(wanted: &Wanted, judge: &dyn Judge) -> Result<Permitted, Refus
             "name the port that the service listens on",
         ));
     }
+    if let Some(why) = wanted.path.as_deref().and_then(unclear) {
+        let fix = "ask for the path as the server serves it, without detours";
+        return Err(Refusal::new(Refused::Malformed, not_reached(wanted), why, fix));
+    }
     match judge.judge(wanted) {
         Ruling::Allow { intercept, raw } => Ok(Permitted { intercept, raw }),
         Ruling::Refuse { why, fix } => {
@@ -78,6 +82,40 @@ pub(crate) fn locate(
         }
     }
     Ok(addresses.into_iter().map(|address| SocketAddr::new(address, wanted.port)).collect())
+}
+
+/// Why a path could be taken for another one than it says: by a server that resolves dots, drops what is empty
+/// or decodes what need not be coded. What was judged would not be what is served then. A coded slash is part of
+/// some names (packages of npm have one); it counts as one wherever that could matter.
+fn unclear(path: &str) -> Option<&'static str> {
+    let mut plain = String::new();
+    let mut rest = path;
+    while let Some((before, coded)) = rest.split_once('%') {
+        plain.push_str(before);
+        let digits = coded.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match digits {
+            Some(b'/') => plain.push('/'),
+            Some(0 | b'\\') => return Some("its path has a character that no path has"),
+            Some(b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z') => {
+                return Some("its path has characters coded that need not be");
+            }
+            Some(_) => plain.push('%'),
+            None => return Some("its path has a `%` that codes nothing"),
+        }
+        rest = coded.get(2..).unwrap_or_default();
+    }
+    plain.push_str(rest);
+    let mut parts = plain.strip_prefix('/').unwrap_or(&plain).split('/').peekable();
+    while let Some(part) = parts.next() {
+        let name = part.split(';').next().unwrap_or_default();
+        if matches!(name, "." | "..") {
+            return Some("its path has `.` or `..` as a part");
+        }
+        if name.is_empty() && parts.peek().is_some() {
+            return Some("its path has a part without a name");
+        }
+    }
+    None
 }
 
 fn bounded(found: Vec<IpAddr>) -> Result<Vec<IpAddr>, Unresolved> {

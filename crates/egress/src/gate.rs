@@ -1,8 +1,9 @@
 //! The gate between runs and the network: gives a run its passage, keeps the process that parses what runs send,
 //! and answers what that process asks. It dies closed: without the process there is no way out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +19,7 @@ use hotcell_airlock::wire::{
     ToAirlock,
 };
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::sockopt;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::authority::Authority;
@@ -47,8 +49,15 @@ pub const BUDGET: Budget = Budget {
 };
 
 /// Questions that are being answered, most of which take no time; some wait for names and for TLS.
-const ASKS: Bounds = Bounds { threads: 256, share: 32, waiting: 256, stack: 512 * 1024 };
-const RELAYS: Bounds = Bounds { threads: 1024, share: 128, waiting: 1, stack: 512 * 1024 };
+const ASKS: Bounds = Bounds { threads: 512, share: 16, waiting: 256, stack: 512 * 1024 };
+/// Each stays as long as its connection, so that nobody waits for one.
+const RELAYS: Bounds = Bounds { threads: 1024, share: 32, waiting: 0, stack: 512 * 1024 };
+/// What the kernel keeps of a run's connection, in either direction.
+const BUFFERED: usize = 256 * 1024;
+/// Most events that nobody has been told of yet.
+const MOST_LATE: usize = 1024;
+/// How long the process may take to tell what the connections of a run carried that has ended.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long the process may take to be there, and how long nothing is started after it failed twice in a row
 /// and more often.
@@ -60,7 +69,7 @@ const GOOD: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const BEAT: Duration = Duration::from_secs(1);
 /// Most events about one run's malformed requests; the rest is only counted.
-const MOST_MALFORMED: u64 = 100;
+const MOST_MALFORMED: u64 = 8;
 
 /// The way out for runs. One for a process is enough.
 pub struct Gate {
@@ -113,6 +122,41 @@ pub(crate) struct Run {
     closed: Arc<OwnedFd>,
     is_closed: AtomicBool,
     used: Mutex<Counts>,
+    /// Events that nobody has been told of yet.
+    late: Mutex<VecDeque<Event>>,
+    permitted: Permitted,
+}
+
+/// Requests that were judged and are still to be sent by a relay. The process that asks for them is not believed
+/// when it hands over others.
+#[derive(Default)]
+struct Permitted {
+    keys: RandomState,
+    requests: Mutex<HashMap<u64, u32>>,
+}
+
+impl Permitted {
+    fn key(&self, host: &Host, port: u16, method: &str, path: &str) -> u64 {
+        self.keys.hash_one((host.as_str(), port, method, path))
+    }
+
+    fn give(&self, wanted: &Wanted) {
+        let (Some(method), Some(path)) = (&wanted.method, &wanted.path) else { return };
+        let key = self.key(&wanted.host, wanted.port, method, path);
+        *lock(&self.requests).entry(key).or_default() += 1;
+    }
+
+    /// Whether there was one. It is used up.
+    fn take(&self, host: &Host, port: u16, method: &str, path: &str) -> bool {
+        let key = self.key(host, port, method, path);
+        let mut requests = lock(&self.requests);
+        let Some(count) = requests.get_mut(&key) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            requests.remove(&key);
+        }
+        true
+    }
 }
 
 struct Inner {
@@ -186,7 +230,14 @@ impl Gate {
             closed: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| said(e.into()))?),
             is_closed: AtomicBool::new(false),
             used: Mutex::new(Counts::default()),
+            late: Mutex::default(),
+            permitted: Permitted::default(),
         };
+        for listener in &run.listeners {
+            // Whoever comes in by it has the same.
+            sockopt::set_socket_recv_buffer_size(listener, BUFFERED).map_err(|e| said(e.into()))?;
+            sockopt::set_socket_send_buffer_size(listener, BUFFERED).map_err(|e| said(e.into()))?;
+        }
         let run = Arc::new(run);
         let line = self.inner.enter(&run)?;
         let passage = Passage { run, inner: Arc::clone(&self.inner) };
@@ -219,6 +270,15 @@ impl Pass {
 impl Passage {
     pub fn counts(&self) -> Counts {
         *lock(&self.run.used)
+    }
+
+    /// Closes it, waits a moment until it is known what its last connections carried, and tells all of it.
+    pub fn close(self) -> Counts {
+        let (run, inner) = (Arc::clone(&self.run), Arc::clone(&self.inner));
+        drop(self);
+        inner.settle(&run);
+        run.tell_late();
+        *run.used()
     }
 }
 
@@ -297,6 +357,13 @@ impl Run {
 
     fn used(&self) -> MutexGuard<'_, Counts> {
         lock(&self.used)
+    }
+
+    fn tell_late(&self) {
+        loop {
+            let Some(event) = lock(&self.late).pop_front() else { return };
+            self.judge.happened(&event);
+        }
     }
 
     /// What is left of its budget.
@@ -522,16 +589,42 @@ impl Inner {
             let run = Arc::clone(&ticket.run);
             self.tell(&run, ended(ticket, 0, 0, How::Lost));
         }
+        self.notify();
     }
 
-    /// Tells whoever judges, on a thread that may wait for a disk.
-    fn tell(&self, run: &Arc<Run>, event: Event) {
-        let told = Arc::new((Arc::clone(run), event));
-        let later = Arc::clone(&told);
-        let submitted = self.asks.submit(run.party(), move || later.0.judge.happened(&later.1));
-        if submitted.is_err() {
-            told.0.judge.happened(&told.1);
+    /// Waits until nothing of a closed run is under way in the process.
+    fn settle(&self, run: &Arc<Run>) {
+        let deadline = Instant::now() + TOLD_WITHIN;
+        let mut state = self.state();
+        loop {
+            let has_tickets =
+                |line: Arc<Line>| line.tickets().values().any(|open| Arc::ptr_eq(&open.run, run));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !state.line().is_some_and(has_tickets) || left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Whoever looks at the state either sees a change that was made before, or hears of it.
+    fn notify(&self) {
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    /// Tells whoever judges, on a thread that may wait for a disk. Where none is to be had, those that are at work
+    /// for the run tell it when they are done.
+    fn tell(&self, run: &Arc<Run>, event: Event) {
+        let mut late = lock(&run.late);
+        if late.len() >= MOST_LATE {
+            return;
+        }
+        late.push_back(event);
+        drop(late);
+        let told = Arc::clone(run);
+        self.asks.submit(run.party(), move || told.tell_late()).ok();
     }
 }
 
@@ -592,6 +685,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let refused = question.clone();
         if self.asks.submit(run.party(), move || inner.answer(&question, said)).is_err() {
+            run.used().refused += 1;
             refused.refuse(&busy("too much is being asked for by this run"));
         }
         true
@@ -635,6 +729,9 @@ impl Inner {
         used.down = used.down.saturating_add(down);
         drop(used);
         self.tell(&run, ended(ticket, up, down, How::Proxy(how)));
+        if run.is_closed() {
+            self.notify();
+        }
     }
 
     fn malformed(&self, run: u32, why: Fault) {
@@ -649,6 +746,8 @@ impl Inner {
         }
     }
 }
+
+const INTERNAL_FIX: &str = "the result of the run says which address a policy would have to name";
 
 /// Something that was asked, and whom to answer.
 #[derive(Clone)]
@@ -674,6 +773,7 @@ impl Inner {
             run.judge.happened(&event);
             question.refuse(&refusal);
         }
+        question.run.tell_late();
     }
 
     fn try_answer(
@@ -692,6 +792,9 @@ impl Inner {
         }
         let permitted = ask(&wanted, &*run.judge)?;
         if kept {
+            if wanted.protocol == Protocol::Https {
+                run.permitted.give(&wanted);
+            }
             question.allow(&wanted, Vec::new(), Way::Again);
             question.say(Answer::Again, None);
             return Ok(());
@@ -707,6 +810,9 @@ impl Inner {
         }
         let deadline = question.since + run.time();
         let addresses = locate(&wanted, &*run.judge, &*self.resolver, run.party(), deadline)?;
+        if run.is_closed() {
+            return Ok(());
+        }
         if !wanted.is_tunnel() && wanted.protocol == Protocol::Https {
             question.allow(&wanted, addresses.clone(), Way::Relayed);
             return self.relay(question, &wanted, &addresses, deadline);
@@ -752,7 +858,15 @@ impl Inner {
             idle: Duration::from_millis(u64::from(run.budget.idle_time)),
             closed: Arc::clone(&run.closed),
             tell: Box::new(tell),
+            may_send: Box::new({
+                let (run, host, port) = (Arc::clone(run), wanted.host.clone(), wanted.port);
+                move |method, path| run.permitted.take(&host, port, method, path)
+            }),
         };
+        if run.is_closed() {
+            return Ok(());
+        }
+        run.permitted.give(wanted);
         let work = move || relay.run(ours, upstream);
         self.relays
             .submit(run.party(), work)
@@ -792,7 +906,14 @@ impl Question {
     }
 
     fn refuse(&self, refusal: &Refusal) {
-        let mut body = refusal.text();
+        let mut body = match refusal.kind {
+            // Which address a name has inside somebody's network is for who reads the result, not for the run.
+            Refused::Internal(kind) => {
+                let (why, fix) = (format!("it leads to {kind}"), INTERNAL_FIX.to_owned());
+                Refusal { why, fix, ..refusal.clone() }.text()
+            }
+            _ => refusal.text(),
+        };
         while body.len() > MOST_BODY {
             body.pop();
         }
@@ -870,4 +991,30 @@ fn rest(failures: u32) -> Duration {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_judged_once_is_sent_once() {
+        let wanted = |method: &str, path: &str| Wanted {
+            protocol: Protocol::Https,
+            host: Host::parse("allowed.test").unwrap(),
+            port: 443,
+            method: Some(method.into()),
+            path: Some(path.into()),
+            intercepted: true,
+        };
+        let permitted = Permitted::default();
+        permitted.give(&wanted("GET", "/a"));
+        permitted.give(&wanted("GET", "/a"));
+        let take = |port, method, path| {
+            permitted.take(&Host::parse("allowed.test").unwrap(), port, method, path)
+        };
+        let others = [take(443, "POST", "/a"), take(443, "GET", "/b"), take(444, "GET", "/a")];
+        assert_eq!(others, [false; 3]);
+        assert_eq!([(); 3].map(|()| take(443, "GET", "/a")), [true, true, false]);
+    }
 }

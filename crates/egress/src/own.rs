@@ -1,7 +1,10 @@
 //! Whether an address is this host's own, whatever range it is from: asked of the kernel each time, since
 //! interfaces come and go.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use rustix::io::Errno;
 
 /// Addresses that no interface has.
 const NOBODYS: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 1);
@@ -21,6 +24,12 @@ fn binds(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
+/// Something ran out, and nothing was found out.
+fn is_short(error: &io::Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|raw| short.iter().any(|errno| errno.raw_os_error() == raw))
+}
+
 /// What is reached from an address by that very address.
 fn leads_back(address: IpAddr) -> bool {
     let from: IpAddr = match address {
@@ -31,7 +40,11 @@ fn leads_back(address: IpAddr) -> bool {
         socket.connect(SocketAddr::new(address, SOME_PORT))?;
         socket.local_addr()
     });
-    source.is_ok_and(|source| source.ip() == address)
+    match source {
+        Ok(source) => source.ip() == address,
+        // Without descriptors or memory it is not known.
+        Err(error) => is_short(&error),
+    }
 }
 
 fn nobodys(like: IpAddr) -> IpAddr {

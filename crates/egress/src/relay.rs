@@ -25,6 +25,9 @@ use crate::tls::Timed;
 const MOST_WAITING: usize = 64 * 1024;
 const PIECE: usize = 16 * 1024;
 
+/// Asked with a method and a path.
+type MaySend = Box<dyn Fn(&str, &str) -> bool + Send>;
+
 /// Where requests go, and with what.
 pub(crate) struct Relay {
     pub(crate) host: Host,
@@ -36,6 +39,8 @@ pub(crate) struct Relay {
     pub(crate) closed: Arc<OwnedFd>,
     /// Is told of secrets that do not go along.
     pub(crate) tell: Box<dyn Fn(Refusal) + Send>,
+    /// Whether a request with this method and path was judged, and not sent yet.
+    pub(crate) may_send: MaySend,
 }
 
 /// Why a relay ends, besides that everything was said.
@@ -263,6 +268,10 @@ impl<'a> Talk<'a> {
         let request = Request::read(&head).map_err(Broken::Request)?;
         if !request.target.starts_with('/') && request.target != "*" {
             return Err(Broken::Request(BadHead("the target of a request")));
+        }
+        let path = request.target.split('?').next().unwrap_or_default();
+        if !(self.relay.may_send)(&request.method, path) {
+            return Err(Broken::Request(BadHead("a request that nobody asked for")));
         }
         let framing = request.framing().map_err(Broken::Request)?;
         self.answered = false;

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, Event, Gate, Jailed, Judge, Pass, Passage, Protocol, Ruling, Settings, Starter,
-    System, Wanted,
+    BUDGET, Closed, End, Event, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol, Ruling,
+    Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
-use hotcell_policy::{Account, Facts, Verdict};
-use hotcell_record::{Durability, Record, now};
+use hotcell_policy::{Account, Facts, Verdict, judge};
+use hotcell_record::{Draft, Durability, Record, now};
 use hotcell_request::{Arguments, Call, Registry, Request};
 use hotcell_sandbox::{Network, Refusal as NotRun, Sandbox};
 use hotcell_tools::Plan;
@@ -36,6 +36,13 @@ use crate::weigh::judge_asking;
 const USUAL_PORTS: [u16; 2] = [80, 443];
 /// Most hosts of a run that its result says were refused.
 const MOST_TOLD: usize = 16;
+/// Most refusals of a run that are recorded one by one: they have no effect, and whoever makes them could make
+/// any number. The rest is recorded as a number.
+const MOST_RECORDED: u64 = 200;
+/// What could go through a tunnel that nobody looks into: requests of all kinds.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/// Stands in events for what is no host.
+const NO_HOST: &str = "malformed.invalid";
 
 /// How runs and tools reach a network, as far as it is for the operator to say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -133,8 +140,10 @@ pub(crate) struct Opened {
 impl Opened {
     /// Closes it, and tells what went through.
     pub(crate) fn close(self) -> Traffic {
-        drop(self.passage);
-        self.border.traffic()
+        let counts = self.passage.close();
+        self.border.note_rest();
+        let refused = counts.refused + counts.malformed;
+        Traffic { up: counts.up, down: counts.down, refused, ..self.border.traffic() }
     }
 }
 
@@ -180,6 +189,15 @@ pub(crate) struct Border {
     /// Hosts whose tunnels are looked into.
     intercepts: Arc<[HostPattern]>,
     traffic: Mutex<Traffic>,
+    refusals: Mutex<Recorded>,
+}
+
+/// How much of what was refused stands in the record.
+#[derive(Debug, Default)]
+struct Recorded {
+    events: u64,
+    /// What has no event of its own: how often, and the last of it.
+    rest: Option<(u64, Wanted)>,
 }
 
 /// What a run in this template reaches, and what it may ask the kernel for.
@@ -219,6 +237,7 @@ impl Border {
             record,
             intercepts,
             traffic: Mutex::default(),
+            refusals: Mutex::default(),
         }
     }
 
@@ -227,12 +246,12 @@ impl Border {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tell(&self, wanted: &Wanted, why: &str, fix: &str) {
-        let host = host_text(wanted);
+    fn tell(&self, host: &str, why: &str, fix: &str) {
         self.count(|traffic| {
             let is_known = traffic.refusals.iter().any(|known| known.host == host);
             if !is_known && traffic.refusals.len() < MOST_TOLD {
-                traffic.refusals.push(Refusal { host, why: why.into(), fix: fix.into() });
+                let (host, why, fix) = (host.to_owned(), why.to_owned(), fix.to_owned());
+                traffic.refusals.push(Refusal { host, why, fix });
             }
         });
     }
@@ -248,13 +267,11 @@ impl Border {
 
     /// The call that stands for what is wanted.
     fn call_of(&self, host: String, wanted: &Wanted) -> Result<Call, Refused> {
-        let protocol = match wanted.protocol {
-            Protocol::Http => connect::Protocol::Http,
-            Protocol::Https => connect::Protocol::Https,
-            Protocol::Tcp => connect::Protocol::Tcp,
-        };
         let (method, path) = (wanted.method.clone(), wanted.path.clone());
-        let args = Connect { host, protocol, method, path };
+        self.call_with(Connect { host, protocol: spoken(wanted.protocol), method, path })
+    }
+
+    fn call_with(&self, args: Connect) -> Result<Call, Refused> {
         let args = serde_json::to_value(args).map_err(|error| Refused::not_understood(&error))?;
         let name = connect::NAME.parse().map_err(|error| Refused::not_understood(&error))?;
         let mut request = Request::new(name, Arguments::Value(args));
@@ -263,18 +280,55 @@ impl Border {
         call.map_err(|error| Refused::not_understood(&error))
     }
 
+    /// Facts for one decision.
+    fn facts(&self) -> Facts {
+        Facts { now: now(), ..self.facts.clone() }
+    }
+
+    /// What goes through a tunnel that nobody looks into could be any request: one that a rule denies is enough.
+    fn denied_in_it(&self, wanted: &Wanted) -> Option<Call> {
+        let facts = self.facts();
+        METHODS.iter().find_map(|method| {
+            let asked = Wanted { method: Some((*method).to_owned()), ..wanted.clone() };
+            let call = self.call_of(host_text(wanted), &asked).ok()?;
+            let verdict = judge(&self.book.policy, &call, &facts);
+            let is_denied =
+                matches!(&verdict, Verdict::Deny(account) if account.decision().is_some());
+            drop(verdict);
+            is_denied.then_some(call)
+        })
+    }
+
+    /// Whether the policy names the host and its port for whatever is spoken there.
+    fn names_any(&self, wanted: &Wanted) -> bool {
+        let tcp = Wanted { protocol: Protocol::Tcp, ..wanted.clone() };
+        let Ok(call) = self.call_of(host_text(wanted), &tcp) else { return false };
+        self.allows_by_name(&call)
+    }
+
+    fn allows_by_name(&self, call: &Call) -> bool {
+        let mut facts = self.facts();
+        let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
+        policy.names_host(call, &facts)
+            && matches!(judge_asking(policy, extension, call, &mut facts), Verdict::Allow(_))
+    }
+
     /// What the policy says, recorded. Whatever cannot be recorded is refused.
-    fn decide(&self, wanted: &Wanted) -> Result<bool, Refused> {
-        let call = self.call_of(host_text(wanted), wanted)?;
-        let mut facts = Facts { now: now(), ..self.facts.clone() };
+    fn decide(&self, wanted: &Wanted) -> Result<(), Refused> {
+        let call = match wanted.is_tunnel().then(|| self.denied_in_it(wanted)).flatten() {
+            Some(denied) => denied,
+            None => self.call_of(host_text(wanted), wanted).inspect_err(|refused| {
+                self.note(wanted, &refused.why);
+            })?,
+        };
+        let mut facts = self.facts();
         let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
         let verdict = judge_asking(policy, extension, &call, &mut facts);
         let story = |account: &Account<'_>| Story::new(&call, &facts, account, &self.book);
         let (draft, decided) = match &verdict {
             Verdict::Allow(permit) => {
                 let done = Done::value(serde_json::json!({}));
-                let is_named = policy.names_host(&call);
-                (story(permit.account()).called(&done), Ok(is_named))
+                (story(permit.account()).called(&done), Ok(()))
             }
             Verdict::Review(account) => {
                 let why = format!("somebody has to agree first: {}", account.reason());
@@ -292,6 +346,9 @@ impl Border {
                 (story(account).refusal(Decision::Deny), Err(refused))
             }
         };
+        if decided.is_err() && !self.is_recorded(wanted) {
+            return decided;
+        }
         self.record.append(draft, Durability::Synced).map_err(|error| Refused {
             why: format!("it cannot be recorded: {error}"),
             fix: "see that hotcell's home can be written and has room".to_owned(),
@@ -299,16 +356,71 @@ impl Border {
         decided
     }
 
+    /// Whether one more refusal has an event of its own; it is counted in either case.
+    fn is_recorded(&self, wanted: &Wanted) -> bool {
+        let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.events < MOST_RECORDED {
+            recorded.events += 1;
+            return true;
+        }
+        let count = recorded.rest.take().map_or(0, |(count, _)| count);
+        recorded.rest = Some((count + 1, wanted.clone()));
+        false
+    }
+
     /// Something else than the policy was against it, or it went wrong.
     fn note(&self, wanted: &Wanted, why: &str) {
-        let Ok(call) = self.call_of(host_text(wanted), wanted) else { return };
-        let facts = Facts { now: now(), ..self.facts.clone() };
+        if self.is_recorded(wanted) {
+            self.record_refusal(wanted, why);
+        }
+    }
+
+    /// What was refused and has no event of its own.
+    fn note_rest(&self) {
+        let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((count, last)) = recorded.rest.take() else { return };
+        drop(recorded);
+        self.record_refusal(
+            &last,
+            &format!("and {count} more refusals of this run, the last of them here"),
+        );
+    }
+
+    fn record_refusal(&self, wanted: &Wanted, why: &str) {
+        let tunnel =
+            |host| Connect { host, protocol: spoken(wanted.protocol), method: None, path: None };
+        // A method that no policy knows is left out, as is a path that is too long.
+        let call = self
+            .call_of(host_text(wanted), wanted)
+            .or_else(|_| self.call_with(tunnel(host_text(wanted))));
+        self.record_denied(call, why);
+    }
+
+    /// What could not even be understood.
+    fn note_unclear(&self, protocol: Protocol, why: &str) {
+        let host = Host::parse(NO_HOST);
+        let Ok(host) = host else { return };
+        let wanted =
+            Wanted { protocol, host, port: 443, method: None, path: None, intercepted: false };
+        self.note(&wanted, why);
+    }
+
+    fn record_denied(&self, call: Result<Call, Refused>, why: &str) {
+        let Ok(call) = call else { return };
+        let facts = self.facts();
         let story = Story::new(&call, &facts, &Account::default(), &self.book);
-        let mut draft = story.refusal(Decision::Deny);
-        draft.reason = Some(why.to_owned());
-        draft.status = Some(Status::Blocked);
+        let (reason, status) = (Some(why.to_owned()), Some(Status::Blocked));
+        let draft = Draft { reason, status, ..story.refusal(Decision::Deny) };
         // It is refused in any case. A record that takes nothing more refuses what comes next.
         self.record.append(draft, Durability::Synced).ok();
+    }
+}
+
+fn spoken(protocol: Protocol) -> connect::Protocol {
+    match protocol {
+        Protocol::Http => connect::Protocol::Http,
+        Protocol::Https => connect::Protocol::Https,
+        Protocol::Tcp => connect::Protocol::Tcp,
     }
 }
 
@@ -332,8 +444,9 @@ impl Judge for Border {
             return Ruling::Allow { intercept: true, raw: false };
         }
         match self.decide(wanted) {
-            Ok(is_named) => {
-                let raw = is_named && !USUAL_PORTS.contains(&wanted.port);
+            Ok(()) => {
+                let is_usual = USUAL_PORTS.contains(&wanted.port);
+                let raw = wanted.is_tunnel() && !is_usual && self.names_any(wanted);
                 Ruling::Allow { intercept: false, raw }
             }
             Err(Refused { why, fix }) => Ruling::Refuse { why, fix },
@@ -345,32 +458,53 @@ impl Judge for Border {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("[{address}]"),
         };
-        let Ok(call) = self.call_of(with_port(host, wanted.port), wanted) else { return false };
-        let mut facts = Facts { now: now(), ..self.facts.clone() };
-        let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
-        policy.names_host(&call)
-            && matches!(judge_asking(policy, extension, &call, &mut facts), Verdict::Allow(_))
+        let call = self.call_of(with_port(host, wanted.port), wanted);
+        call.is_ok_and(|call| self.allows_by_name(&call))
     }
 
     fn happened(&self, event: &Event) {
         match event {
             Event::Allowed { .. } => self.count(|traffic| traffic.allowed += 1),
-            Event::Refused { wanted, refusal, .. } => {
+            Event::Refused { wanted: None, refusal, .. } => {
                 self.count(|traffic| traffic.refused += 1);
-                let Some(wanted) = wanted else { return };
-                self.tell(wanted, &refusal.why, &refusal.fix);
+                self.tell(&refusal.what, &refusal.why, &refusal.fix);
+                self.note_unclear(Protocol::Tcp, &format!("{}: {}", refusal.what, refusal.why));
+            }
+            Event::Refused { wanted: Some(wanted), refusal, .. } => {
+                self.count(|traffic| traffic.refused += 1);
+                self.tell(&host_text(wanted), &refusal.why, &refusal.fix);
                 // What the policy refused is recorded already.
                 if refusal.kind != hotcell_egress::Refused::Policy {
                     self.note(wanted, &refusal.why);
                 }
             }
-            Event::Ended { up, down, .. } => self.count(|traffic| {
-                traffic.up = traffic.up.saturating_add(*up);
-                traffic.down = traffic.down.saturating_add(*down);
-            }),
-            Event::Malformed { .. } => self.count(|traffic| traffic.refused += 1),
+            Event::Ended { wanted, up, down, how, .. } => {
+                self.count(|traffic| {
+                    traffic.up = traffic.up.saturating_add(*up);
+                    traffic.down = traffic.down.saturating_add(*down);
+                });
+                if let (Some(wanted), Some(why)) = (wanted, broken_off(*how)) {
+                    self.tell(&host_text(wanted), why, "keep to what a connection to it is for");
+                    self.note(wanted, why);
+                }
+            }
+            Event::Malformed { why } => {
+                self.count(|traffic| traffic.refused += 1);
+                self.note_unclear(Protocol::Tcp, &format!("the proxy does not take it: {why:?}"));
+            }
             Event::Lost { .. } | Event::Restored => {}
         }
+    }
+}
+
+/// Why something that was allowed had to end.
+fn broken_off(how: How) -> Option<&'static str> {
+    match how {
+        How::Proxy(End::NotTls) => Some("what came through the tunnel was not TLS"),
+        How::Proxy(End::OtherName) => Some("what came through the tunnel was for another host"),
+        How::Proxy(End::OverUp) => Some("the run has sent all that it may send"),
+        How::Proxy(End::OverDown) => Some("the run has been sent all that it may be sent"),
+        _ => None,
     }
 }
 

@@ -423,7 +423,8 @@ fn take_job(plan: &Plan<'_>) -> Done<Job<'static>> {
 fn poise(job: &Job<'_>, landlock_denied: bool) -> Done {
     let listener = sys::install_filter(job.filter).at(Step::Seccomp)?;
     let poised = Report::Poised { landlock_denied };
-    chan::report(sys::at(slot::CORD), &poised, Some(listener.as_fd())).at(Step::Seccomp)
+    let cord = sys::at(slot::CORD);
+    chan::report_with_key(cord, &poised, listener.as_fd(), job.exec_key).at(Step::Seccomp)
 }
 
 /// What a pid and a mount namespace would have done for the program's process.

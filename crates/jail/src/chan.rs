@@ -10,6 +10,7 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
+use crate::sys;
 use crate::wire::{MAX_FDS, Report, Writer};
 
 /// Largest report: far below a packet, so that it can live on the stack.
@@ -94,6 +95,17 @@ pub fn report(socket: impl AsFd, report: &Report, fd: Option<BorrowedFd<'_>>) ->
     report_with(socket, report, fd.as_slice())
 }
 
+/// A report from behind a filter that lets descriptors out only with `key`.
+pub(crate) fn report_with_key(
+    socket: BorrowedFd<'_>,
+    report: &Report,
+    fd: BorrowedFd<'_>,
+    key: u64,
+) -> Result<()> {
+    let mut buffer = [0; MAX_REPORT];
+    sys::send_descriptor(socket, written(report, &mut buffer)?, fd, key)
+}
+
 /// The same with several.
 pub(crate) fn report_with(
     socket: impl AsFd,
@@ -101,11 +113,14 @@ pub(crate) fn report_with(
     fds: &[BorrowedFd<'_>],
 ) -> Result<()> {
     let mut buffer = [0; MAX_REPORT];
-    let mut writer = Writer::new(&mut buffer);
-    report.write(&mut writer);
-    let packet = writer.finish().map_err(|_| Errno::MSGSIZE)?;
     // A few small packets always fit.
-    send_now(socket, packet, fds)
+    send_now(socket, written(report, &mut buffer)?, fds)
+}
+
+fn written<'a>(report: &Report, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    let mut writer = Writer::new(buffer);
+    report.write(&mut writer);
+    writer.finish().map_err(|_| Errno::MSGSIZE)
 }
 
 /// Sends one packet now or not at all: nobody is held up by who does not read.

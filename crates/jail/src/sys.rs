@@ -481,6 +481,49 @@ pub(crate) fn execute(path: &CStr, key: u64, args: Strings<'_>, env: Strings<'_>
     }
 }
 
+/// Sends one packet with a descriptor, now or not at all. `key` as for [`execute`].
+pub(crate) fn send_descriptor(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptor: BorrowedFd<'_>,
+    key: u64,
+) -> Result<()> {
+    const SOL_SOCKET: i32 = 1;
+    const SCM_RIGHTS: i32 = 1;
+    const DONTWAIT_NOSIGNAL: usize = 0x40 | 0x4000;
+    // struct iovec, struct cmsghdr with one descriptor (padded to its alignment) and struct msghdr.
+    let piece = [packet.as_ptr().expose_provenance(), packet.len()];
+    #[repr(C)]
+    struct Control(usize, [i32; 4]);
+    let control = Control(
+        size_of::<usize>() + 3 * size_of::<i32>(),
+        [SOL_SOCKET, SCM_RIGHTS, descriptor.as_raw_fd(), 0],
+    );
+    let header: [usize; 7] = [
+        0,
+        0,
+        piece.as_ptr().expose_provenance(),
+        1,
+        (&raw const control).expose_provenance(),
+        size_of::<Control>(),
+        0,
+    ];
+    let call_args = [
+        socket.as_raw_fd() as usize,
+        header.as_ptr().expose_provenance(),
+        DONTWAIT_NOSIGNAL,
+        0,
+        0,
+        key as usize,
+    ];
+    // SAFETY: a message header whose one piece and one control message it is told the lengths of; all of them,
+    // and what they point to, live until the call returns, and it writes to none.
+    match unsafe { call(nr::__NR_sendmsg, call_args) }? {
+        sent if sent == packet.len() => Ok(()),
+        _ => Err(Errno::MSGSIZE),
+    }
+}
+
 /// Leaves namespaces of the given kinds for new ones.
 pub(crate) fn unshare(flags: u32) -> Result<()> {
     call_numbers(nr::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]).map(drop)

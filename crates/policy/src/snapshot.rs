@@ -9,10 +9,12 @@ use hotcell_types::{Decision, Name};
 use serde_json::{Value, json};
 
 use crate::built_in::{BUILT_IN, BuiltIn, Protected};
+use crate::facts::Facts;
 use crate::fault::{Fault, Warning};
 use crate::index::Index;
 use crate::read::{self, File, Redact};
-use crate::rule::Rule;
+use crate::rule::{Answer, Rule};
+use crate::subject::Subject;
 use crate::verdict::SPEAKERS;
 use crate::yaml;
 
@@ -136,16 +138,17 @@ impl Snapshot {
         self.policy.identities.get(subject).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether some rule that allows names a host itself, and is not about any host there may be. What is
-    /// inside somebody's network is reached by who names it only.
-    pub fn names_host(&self, call: &Call) -> bool {
-        let names = |rule: &Rule, host: &str| {
-            let hosts = rule.matching.host.as_deref().unwrap_or_default();
-            rule.decision == Decision::Allow && hosts.iter().any(|known| known.matches(host))
-        };
-        let mut hosts = call.each_host().peekable();
-        hosts.peek().is_some()
-            && hosts.all(|host| self.rules().iter().any(|rule| names(rule, host)))
+    /// Whether a rule that allows this very call names its hosts itself, and is not about any host there may
+    /// be. What is inside somebody's network is reached by who names it only. Whether the call may happen is
+    /// for [`judge`](crate::judge) to say.
+    pub fn names_host(&self, call: &Call, facts: &Facts) -> bool {
+        let subject = Subject::new(call, facts);
+        self.rules().iter().any(|rule| {
+            rule.decision == Decision::Allow
+                && rule.matching.host.is_some()
+                && !rule.token_required
+                && matches!(rule.ask(&subject), Answer::Speaks)
+        })
     }
 
     fn of(policy: Policy) -> Snapshot {

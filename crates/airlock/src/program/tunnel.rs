@@ -13,7 +13,7 @@ use super::socket::Side;
 use super::visit::Visit;
 use super::words::{self, Next, part, refuse};
 use crate::head::Form;
-use crate::hello::{self, MOST_HELLO};
+use crate::hello::{self, Hello, MOST_HELLO};
 use crate::socks::Reply;
 use crate::target::Authority;
 use crate::wire::{End, Protocol, Wanted};
@@ -78,8 +78,10 @@ async fn connected(
     raw: bool,
 ) -> Result<(), Broken> {
     grant(client, tunnel.manner).await?;
-    if !raw {
-        greet(ticket, client, tunnel).await?;
+    if !raw && greet(ticket, client, tunnel).await?.encrypted {
+        // Whom it is for, only the other side could tell.
+        client.write(WRONG_NAME).await.ok();
+        return Err(End::OtherName);
     }
     let up = Way { ticket, direction: Direction::Up, from: client, to: upstream };
     let down = Way { ticket, direction: Direction::Down, from: upstream, to: client };
@@ -148,7 +150,7 @@ async fn tell(client: &Side, manner: Manner, status: u16, body: &str) {
 
 /// Waits until the client has said for which host it wants the other side, and that it is this one. Nothing was
 /// passed on so far.
-async fn greet(ticket: &Ticket, client: &Side, tunnel: &mut Tunnel) -> Result<(), Broken> {
+async fn greet(ticket: &Ticket, client: &Side, tunnel: &mut Tunnel) -> Result<Hello, Broken> {
     let run = &ticket.run;
     let inbox = &mut tunnel.inbox;
     let greeting = async {
@@ -168,7 +170,7 @@ async fn greet(ticket: &Ticket, client: &Side, tunnel: &mut Tunnel) -> Result<()
     };
     let hello = timeout(run.head_time(), greeting).await.map_err(|_| End::Idle)??;
     if hello.is_for(&tunnel.authority.host) {
-        return Ok(());
+        return Ok(hello);
     }
     // It may have gone.
     drop(client.write(WRONG_NAME).await);

@@ -42,6 +42,45 @@ fn net_02_nothing_is_looked_up_for_what_is_denied() {
 }
 
 #[test]
+fn net_06_a_path_that_a_server_could_take_for_another_is_refused() {
+    let names = Names::of(&[("allowed.test", &["1.1.1.1"])]);
+    let rules = Rules::of(&[("allowed.test", 443)]);
+    let asked = |path: &str| {
+        let (method, path) = (Some("GET".into()), Some(path.into()));
+        let wanted = Wanted { method, path, ..wanted("allowed.test", 443) };
+        decide(&wanted, &rules, &*names, 1, Instant::now() + Duration::from_secs(20))
+    };
+    for path in
+        ["/", "*", "/a", "/a/", "/a.b/..c/.d", "/@types%2fnode", "/%e2%82%ac", "/a;v=1", "/a%20b"]
+    {
+        assert!(asked(path).is_ok(), "{path}");
+    }
+    for path in [
+        "/public/../admin",
+        "/public/%2e%2e/admin",
+        "/public/..%2Fadmin",
+        "/public/..;/admin",
+        "/./a",
+        "/..",
+        "/%61dmin",
+        "//admin",
+        "/a//b",
+        "/a%2f%2fb",
+        "/a%5cb",
+        "/a%00",
+        "/a%",
+        "/a%zz",
+        "/a%2",
+        "/%7Eme",
+    ] {
+        let refusal = asked(path).unwrap_err();
+        assert_eq!((refusal.kind, refusal.status()), (Refused::Malformed, 400), "{path}");
+    }
+    // Nothing was looked up for those.
+    assert_eq!(names.asked(), 9);
+}
+
+#[test]
 fn net_07_a_port_is_part_of_what_is_allowed() {
     let names = Names::of(&[("allowed.test", &["1.1.1.1"])]);
     let rules = Rules::of(&[("allowed.test", 443)]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use hotcell_egress::{
-    BUDGET, Budget, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
+    BUDGET, Budget, End, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
@@ -352,6 +352,58 @@ fn a_passage_ends_as_a_whole() {
     until("the end of its listener", || TcpStream::connect(proxy).is_err());
     let host = format!("allowed.test:{port}");
     assert!(stays.ask(&format!("http://{host}/"), &host, "").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn net_29_what_an_open_tunnel_carried_is_known_when_the_run_is_over() {
+    let server = Server::start(|mut stream| {
+        let mut bytes = vec![0; 300_000];
+        stream.read_exact(&mut bytes).unwrap();
+        stream.write_all(b"all").unwrap();
+        // Until it is closed from the other side.
+        stream.read_to_end(&mut bytes).ok();
+    });
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules { raw: true, ..Rules::of(&[("allowed.test", port)]) });
+    let mut tunnel = inside.tunnel(&format!("allowed.test:{port}")).unwrap();
+    tunnel.write_all(&vec![b'x'; 300_000]).unwrap();
+    tunnel.read_exact(&mut [0; 3]).unwrap();
+    let counts = inside.passage.close();
+    assert_eq!((counts.requests, counts.up, counts.down), (1, 300_000, 3));
+}
+
+/// The greeting of a TLS client for a host, with these extensions besides its name.
+fn greeting(host: &str, further: &[u8]) -> Vec<u8> {
+    let sized = |bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+        [&length[..], bytes].concat()
+    };
+    let name = [&[0][..], &sized(host.as_bytes())].concat();
+    let name = [&[0, 0][..], &sized(&sized(&name))].concat();
+    let extensions = sized(&[&name[..], further].concat());
+    let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &extensions].concat();
+    let message = [&[1, 0][..], &sized(&body)].concat();
+    [&[22, 3, 1][..], &sized(&message)].concat()
+}
+
+#[test]
+fn net_08_a_greeting_with_a_name_that_nobody_can_read_gets_no_further() {
+    const ENCRYPTED: &[u8] = &[0xfe, 0x0d, 0, 1, 0];
+    let server = Server::start(|mut stream| drop(stream.write_all(b"heard")));
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", port)]));
+    for (further, heard) in [(&[][..], "heard"), (ENCRYPTED, "\u{15}\u{3}\u{3}\0\u{2}\u{2}p")] {
+        let mut tunnel = inside.tunnel(&format!("allowed.test:{port}")).unwrap();
+        tunnel.write_all(&greeting("allowed.test", further)).unwrap();
+        assert_eq!(drain(&mut tunnel), heard);
+    }
+    inside
+        .rules
+        .wait(|event| matches!(event, Event::Ended { how: How::Proxy(End::OtherName), .. }));
 }
 
 #[test]

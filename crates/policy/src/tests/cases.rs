@@ -510,10 +510,21 @@ fn who_allows_any_host_has_named_none() {
   - { name: all, match: { operation: http.fetch }, action: allow }
   - { name: one, match: { host: [10.0.0.1, 'inside.test:8080'] }, action: allow }
   - { name: never, match: { host: 10.0.0.2 }, action: deny }
+  - { name: person, match: { host: 10.0.0.3, door: mcp }, action: allow }
+  - { name: other, match: { host: 10.0.0.4, operation: fs.write }, action: allow }
+  - { name: but, match: { host: 10.0.0.5 }, except: [{ tool: http.fetch }], action: allow }
+  - { name: when, match: { host: 10.0.0.6 }, when: 'false', action: allow }
+  - { name: shown, match: { host: 10.0.0.7 }, constraints: { token: required }, action: allow }
 ";
     let policy = policy(text);
     for (args, named) in [
         (json!({"host": "10.0.0.1"}), true),
+        // Whoever names it speaks of something else.
+        (json!({"host": "10.0.0.3"}), false),
+        (json!({"host": "10.0.0.4"}), false),
+        (json!({"host": "10.0.0.5"}), false),
+        (json!({"host": "10.0.0.6"}), false),
+        (json!({"host": "10.0.0.7"}), false),
         (json!({"host": "inside.test:8080"}), true),
         (json!({"host": "inside.test"}), false),
         (json!({"host": "10.0.0.2"}), false),
@@ -521,6 +532,6 @@ fn who_allows_any_host_has_named_none() {
         (json!({"hosts": ["10.0.0.1", "example.com"]}), false),
         (json!({}), false),
     ] {
-        assert_eq!(policy.names_host(&call("http.fetch", args.clone())), named, "{args}");
+        assert_eq!(policy.names_host(&call("http.fetch", args.clone()), &facts()), named, "{args}");
     }
 }

@@ -7,7 +7,7 @@
 //! number, so that the result can name the call. A call by another ABI (32-bit, x32) kills the process.
 //!
 //! The filter must be the last layer that the launcher puts on. After it, in strict and airlock, only sendmsg
-//! (for the notification descriptor), close and the one exec are left to it.
+//! (for the notification descriptor), close and the one exec are left to it; airlock asks for the key in both.
 
 mod compile;
 #[cfg(test)]
