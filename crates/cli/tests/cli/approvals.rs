@@ -177,6 +177,40 @@ fn who_stops_waiting_leaves_it_and_is_told_how_to_come_back() {
 }
 
 #[test]
+fn what_a_person_agreed_to_is_learned_and_what_they_rejected_is_not() {
+    let home = Home::new();
+    let learned = || {
+        let (code, text, stderr) = home.run(&["policy", "learn"]);
+        assert_eq!(code, 0, "{stderr}");
+        text
+    };
+    let (good, bad) = (home.asked(1), home.asked(2));
+    let (output, screen) = home.answer(&["reject", &bad], PASSPHRASE);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    let none = "# Learned from 0 calls that were refused, or approved. Read it before you use it.\nrules: []\n";
+    assert_eq!(learned(), none);
+    let (output, screen) = home.answer(&["approve", &good], PASSPHRASE);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    let text = learned();
+    let one =
+        "# Learned from 1 call that was refused, or approved. Read it before you use it.\nrules:\n";
+    assert!(text.starts_with(one), "{text}");
+    let (_, document, _) = home.run(&["policy", "learn", "--json"]);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["calls"], 1, "{document}");
+    // A policy that can be used, for this and nothing else.
+    home.world.file("learned.yaml", text.as_bytes());
+    let tests = "tests:
+  - { call: add, args: { a: 1, b: 2 }, expect: allow }
+  - { call: multiply, args: { a: 1, b: 2 }, expect: deny }
+";
+    home.world.file("tests.yaml", tests.as_bytes());
+    let (code, _, stderr) = home.run(&["policy", "test", "learned.yaml", "tests.yaml"]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    assert_eq!(home.state(&good), "approved", "and nothing is permitted by it");
+}
+
+#[test]
 fn those_that_come_are_told_to_whoever_watches() {
     use std::io::{BufRead, BufReader};
     let home = Home::new();

@@ -278,8 +278,23 @@ fn what_is_wrong_with_a_file_is_shown_where_it_stands() {
     let (code, stdout, stderr) = said(&world.run(&["policy", "check", "odd.yaml"]));
     assert_eq!((code, stdout.as_str()), (0, "good: 1 rule\n"));
     assert!(stderr.starts_with("odd.yaml:3:20: warning: "), "{stderr}");
-    assert_eq!(said(&world.run(&["policy", "check", "no.yaml"])).0, 127);
     world.file("tests.yaml", b"tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow }\n");
+    for words in [
+        &["policy", "check", "no.yaml"][..],
+        &["policy", "test", "no.yaml", "tests.yaml"],
+        &["policy", "test", "odd.yaml", "no.yaml"],
+        &["policy", "update", "no.yaml"],
+        &["policy", "sign", "no.yaml"],
+    ] {
+        let (code, stdout, stderr) = said(&world.run(words));
+        assert_eq!((code, stdout.as_str()), (127, ""), "{words:?}");
+        assert!(stderr.starts_with("error: `no.yaml` cannot be read\n  why: "), "{stderr}");
+        assert!(stderr.contains("\n  fix: name a file "), "{stderr}");
+    }
+    world.file("more.yaml", b"rules: []\nextensions: [no.ts]\n");
+    let (code, _, stderr) = said(&world.run(&["policy", "check", "more.yaml"]));
+    assert_eq!(code, 127, "{stderr}");
+    assert!(stderr.contains("\n  fix: "), "{stderr}");
     let (code, stdout, stderr) = said(&world.run(&["policy", "test", "odd.yaml", "tests.yaml"]));
     assert_eq!((code, stdout.as_str()), (1, "1 of 1 test failed\n"), "{stderr}");
     assert!(stderr.starts_with("tests.yaml:2:5: add: deny, and not allow: no rule allows it\n"));
@@ -297,6 +312,8 @@ fn a_refusal_is_explained_and_learned_from() {
     let (_, rule) = explained.split_once("what would allow it:\n").unwrap();
     let (code, learned, _) = said(&world.run(&["policy", "learn", "--since", "1h"]));
     assert_eq!(code, 0);
+    let one = "# Learned from 1 call that was refused, or approved. Read it before you use it.\n";
+    assert!(learned.starts_with(one), "{learned}");
     // Both are rules that can be used, and that allow the call.
     let tests = format!("tests:\n  - {{ call: {}, args: {}, expect: allow }}\n", call[0], call[1]);
     world.file("tests.yaml", tests.as_bytes());
