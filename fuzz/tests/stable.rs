@@ -7,12 +7,22 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use allocation_counter::measure;
 use hotcell_fuzz::{TARGETS, Target};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Longest input that is made.
 const LONGEST: usize = 4096;
 /// Most inputs that are kept.
 const MOST_KEPT: usize = 2048;
+
+/// What one input may take, of those that come from whoever would like the policy to say something else: rule
+/// files, conditions, tests and tokens. An order of magnitude above what the worst one takes in a debug build.
+const BOUNDED: [&str; 5] = ["rule_file", "when", "expectation", "glob", "bearer"];
+/// Of this thread's own processor time, so that others on the machine do not count.
+const MOST_TIME: Duration = Duration::from_secs(15);
+/// At one time.
+const MOST_BYTES: u64 = 256 << 20;
 
 #[test]
 fn every_target_holds_for_its_seeds_and_what_comes_of_them() {
@@ -60,7 +70,136 @@ fn fuzz(target: Target, time: Duration) -> Result<String, Vec<u8>> {
 }
 
 fn attempt(target: Target, input: &[u8]) -> Result<u64, Vec<u8>> {
-    panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|_| input.to_vec())
+    let mut ran = Err(input.to_vec());
+    let took = taken(|| {
+        let run = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+        ran = run.map_err(|_| input.to_vec());
+    });
+    if BOUNDED.contains(&target.name) && !took.is_bounded() {
+        println!("{}: one input took {took:?}", target.name);
+        return Err(input.to_vec());
+    }
+    ran
+}
+
+/// What something took.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    time: Duration,
+    bytes: u64,
+}
+
+impl Taken {
+    fn is_bounded(self) -> bool {
+        self.time <= MOST_TIME && self.bytes <= MOST_BYTES
+    }
+}
+
+/// On this thread.
+fn taken(run: impl FnOnce()) -> Taken {
+    let begun = thread_time();
+    let bytes = measure(run).bytes_max;
+    Taken { time: thread_time() - begun, bytes }
+}
+
+fn thread_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
+}
+
+/// The bounds hold where they are hardest to hold: files as large as one may be, made of what parsers, globs and
+/// regular expressions take longest for.
+#[test]
+fn the_worst_that_somebody_can_write_is_read_in_bounded_time_and_memory() {
+    let most = hotcell_policy::FILE_MOST;
+    let fill = |begin: &str, unit: &str, end: &str| {
+        let times = (most - begin.len() - end.len()) / unit.len();
+        format!("{begin}{}{end}", unit.repeat(times)).into_bytes()
+    };
+    let rule = |field: &str| format!("rules: [{{ name: a, match: {{ {field} }}, action: allow }}]");
+    let when = |text: &str| {
+        let text = serde_json::Value::from(text);
+        format!("rules: [{{ name: a, match: {{}}, action: allow, when: {text} }}]").into_bytes()
+    };
+    let redact = |regex: &str| {
+        format!("redact: [{{ regex: {} }}]", serde_json::Value::from(regex)).into_bytes()
+    };
+    let many = (0..8000).map(|n| {
+        format!("- {{ name: r{n}, match: {{ path: ['**/a*{n}*b/**/c?'] }}, action: allow, when: args.size < {n} }}\n")
+    });
+    let wide: Vec<String> = (0..10_000).map(|n| format!("'**/{n}*/**/x{n}?[a-z]'")).collect();
+    let files: Vec<(&str, Vec<u8>)> = vec![
+        ("open lists", fill("rules: ", "[", "")),
+        ("open maps", fill("rules: ", "{a: ", "")),
+        ("nested blocks", fill("a:\n", "- ", "")),
+        (
+            "deeper and deeper",
+            (0..1400).map(|n| " ".repeat(n) + "a:\n").collect::<String>().into_bytes(),
+        ),
+        ("anchors", fill("a: &a [x]\nb: [", "*a,", "]\n")),
+        ("one long word", fill("rules: \"", "a", "\"\n")),
+        ("escapes", fill("rules: \"", "\\u0041", "\"\n")),
+        ("keys", fill("", "a: 1\n", "")),
+        ("empty documents", fill("", "---\n", "")),
+        ("comments", fill("", "#\n", "")),
+        ("rules without anything", fill("rules:\n", "- {}\n", "")),
+        (
+            "many rules",
+            ["rules:\n".to_owned()].into_iter().chain(many).collect::<String>().into_bytes(),
+        ),
+        ("many globs", rule(&format!("path: [{}]", wide.join(", "))).into_bytes()),
+        ("stars", rule(&format!("path: ['{}x']", "*a".repeat(2000))).into_bytes()),
+        ("directories", rule(&format!("path: ['{}x']", "**/a/".repeat(800))).into_bytes()),
+        ("brackets", when(&"(".repeat(10_000))),
+        ("nots", when(&"!".repeat(10_000))),
+        ("a sum", when(&("1".to_owned() + &"+1".repeat(10_000) + " == 0"))),
+        ("lists in lists", when(&("[".repeat(5_000) + &"]".repeat(5_000)))),
+        (
+            "a loop of loops",
+            when("paths.all(a, paths.all(b, paths.all(c, paths.all(d, a + b == c + d))))"),
+        ),
+        ("a repeated repetition", when("args.text.matches('((a{100}){100}){100}')")),
+        ("a class, repeated", when("args.text.matches('[\\\\p{L}]{1000}{1000}')")),
+        ("a slow secret", redact("(x+x+)+y")),
+        ("a large secret", redact("(a|b|c|d){400}[ab]*a[ab]{400}c")),
+        ("letters", redact("\\p{L}{500}\\p{N}{500}")),
+    ];
+    let mut wrong = Vec::new();
+    let mut check = |what: &str, name: &str, input: &[u8]| {
+        let target = TARGETS.into_iter().find(|target| target.name == name).unwrap();
+        let took = taken(|| {
+            (target.run)(input);
+        });
+        println!("{what}: {took:?}");
+        wrong.extend((!took.is_bounded()).then(|| format!("{what}: {took:?}")));
+    };
+    for (what, file) in &files {
+        assert!(file.len() <= most, "{what}");
+        check(what, "rule_file", file);
+    }
+    check("tests", "expectation", &fill("tests:\n", "- { call: a, args: {}, expect: deny }\n", ""));
+    check("a long token", "bearer", &fill("hct_", "A", ""));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Otherwise nothing above could fail.
+#[test]
+fn what_takes_too_long_or_too_much_is_found() {
+    let idle = taken(|| {});
+    assert!(idle.is_bounded(), "{idle:?}");
+    assert!(!Taken { time: MOST_TIME * 2, ..idle }.is_bounded());
+    assert!(!Taken { bytes: MOST_BYTES * 2, ..idle }.is_bounded());
+    let slow = taken(|| {
+        let begun = thread_time();
+        while thread_time() - begun < Duration::from_millis(50) {}
+    });
+    assert!(slow.time >= Duration::from_millis(50), "{slow:?}");
+    // Who waits takes nothing.
+    let waits = taken(|| std::thread::sleep(Duration::from_millis(50)));
+    assert!(waits.time < Duration::from_millis(50), "{waits:?}");
+    let run = |input: &[u8]| vec![0_u8; input.len() << 20].len() as u64;
+    let greedy = Target { name: "rule_file", run, seeds: Vec::new };
+    let most = MOST_BYTES as usize >> 20;
+    assert!(attempt(greedy, &vec![0; most + 1]).is_err() && attempt(greedy, &[0]).is_ok());
 }
 
 /// Xorshift: the same inputs every time.

@@ -323,8 +323,9 @@ fn learn(since: Option<Age>, json: bool) -> Result<u8, Problem> {
         return Ok(home::close(engine, print::data(&print::document(&document))));
     }
     let mut text = format!(
-        "# Learned from {} that were refused, or approved. Read it before you use it.\n",
-        some(learned.calls, "call")
+        "# Learned from {} that {} refused, or approved. Read it before you use it.\n",
+        some(learned.calls, "call"),
+        if learned.calls == 1 { "was" } else { "were" },
     );
     for (why, count) in &learned.left_out {
         text.push_str(&format!("# {count} left out: {}\n", harmless(why)));

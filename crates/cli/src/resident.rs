@@ -79,7 +79,9 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
     let traces = config.traces().map(Traces::to);
     let options = home::options(&config, None);
     let watch = traces.clone().map(|traces| Observer::new(Some(traces)).watch());
-    let engine = Arc::new(home::open_with(Options { watch, ..options })?);
+    let engine = home::open_with(Options { watch, ..options })?;
+    engine.can_decide()?;
+    let engine = Arc::new(engine);
     let server = listen(&config.settings().home, Desk::new(Arc::clone(&engine)))?;
     // Who started it waits for that.
     let told = print::data(READY);

@@ -76,6 +76,7 @@ fn serve(args: Args) -> Result<u8, Problem> {
     let options = home::options(&config, args.workspace.clone());
     let engine = home::open_with(Options { watch: Some(observer.watch()), ..options })?;
     let mut lock = HomeLock::take(&home).map_err(|error| not_alone(&error))?;
+    engine.can_decide()?;
     let engine = Arc::new(engine);
     // Commands of this user come in through the socket, to the same engine.
     let desk = Desk::new(Arc::clone(&engine)).counted(observer.counts());

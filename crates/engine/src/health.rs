@@ -15,6 +15,8 @@ pub struct Health {
     pub record: Result<(), Problem>,
     /// The level that runs have, or why there are none.
     pub sandbox: Result<Level, Problem>,
+    /// Whether there is a policy that can be used.
+    pub policy: Result<(), Problem>,
 }
 
 /// What goes on at this moment.
@@ -30,7 +32,7 @@ pub struct Load {
 impl Engine {
     pub fn health(&self) -> Health {
         let sandbox = self.sandbox().map(|sandbox| sandbox.level()).map_err(Problem::from);
-        Health { record: self.can_record(), sandbox }
+        Health { record: self.can_record(), sandbox, policy: self.can_decide() }
     }
 
     pub fn going_on(&self) -> Load {

@@ -31,7 +31,7 @@ use crate::reply::{Problem, ProblemKind, Registered, Reply};
 use crate::rulebook::{Book, Steady, stale};
 use crate::spend::{Spend, Unspent};
 use crate::stage::Stage;
-use crate::story::Story;
+use crate::story::{self, Story};
 use crate::weigh::Weighed;
 
 /// What a tool gave back, before anybody else looks at it.
@@ -83,6 +83,8 @@ enum NotBegun {
     Unspent(Problem),
     /// Another call has its key.
     Taken,
+    /// The policy that judged it does not hold.
+    Stale(Problem),
     Other(Problem),
 }
 
@@ -128,7 +130,7 @@ impl Engine {
         let weighed = self.book().and_then(|book| Ok((self.weigh(call, &book)?, book)));
         let (mut weighed, book) = match weighed {
             Ok(weighed) => weighed,
-            Err(problem) => return Reply::failed(call.id(), problem),
+            Err(problem) => return self.undecided(call, problem),
         };
         let verdict = weighed.judge(call, &book);
         let verdict = match self.weigh_approval(&verdict, by, call, &book, &mut weighed) {
@@ -137,7 +139,7 @@ impl Engine {
                 None => verdict,
             },
             Ok(true) => judge(&book.policy, call, &weighed.facts),
-            Err(problem) => return Reply::failed(call.id(), problem),
+            Err(problem) => return self.undecided(call, problem),
         };
         match verdict {
             Verdict::Allow(permit) => {
@@ -188,10 +190,12 @@ impl Engine {
         else {
             return Reply::failed(call.id(), panicked());
         };
+        if let Err(problem) = self.surely_has(book) {
+            return self.undecided(call, problem);
+        }
         let story = Story::new(call, &weighed.facts, account, book);
-        let refused = self.surely_has(book);
         let refusal = story.refusal(Decision::Deny);
-        match refused.and_then(|()| self.record_refusal(refusal, &weighed.spend)) {
+        match self.record_refusal(refusal, &weighed.spend) {
             Ok(()) => {
                 let what = format!("the policy does not allow `{}`", call.name());
                 let help = verdict.would_allow(&book.policy, call);
@@ -201,6 +205,13 @@ impl Engine {
             }
             Err(problem) => Reply::failed(call.id(), problem),
         }
+    }
+
+    /// Without a policy that can be used nothing is decided, and that is a refusal as any other: on the disk
+    /// before it is told. Where not even that can be written, what went wrong first is what to tell.
+    fn undecided(&self, call: &Call, problem: Problem) -> Reply {
+        self.record_now(story::undecided(call, &problem)).ok();
+        Reply::failed(call.id(), problem)
     }
 
     /// Everything that a verdict of allow leads to.
@@ -251,7 +262,7 @@ impl Engine {
         let reply = if call.effects().can_change_something() || uses_up {
             self.with_intent(permit, &story, (basis, spend), ready, attached)
         } else if let Err(problem) = self.surely_has(basis.book) {
-            Reply::failed(call.id(), problem)
+            self.undecided(call, problem)
         } else {
             drop(basis.steady);
             let done = self.tried(permit, ready, attached);
@@ -342,7 +353,13 @@ impl Engine {
             Err(NotBegun::Taken) => {
                 return Reply { is_unspent: true, ..Reply::failed(call.id(), goes_on()) };
             }
-            Err(NotBegun::Other(problem)) => return Reply::failed(call.id(), problem),
+            // Whoever asks again is judged by the policy that holds now; one that is gone judges nobody.
+            Err(NotBegun::Stale(problem)) if !problem.is_busy() => {
+                return self.undecided(call, problem);
+            }
+            Err(NotBegun::Stale(problem) | NotBegun::Other(problem)) => {
+                return Reply::failed(call.id(), problem);
+            }
         };
         given.artifacts.extend(kept);
         self.passed(call.id(), Stage::Intended);
@@ -397,7 +414,7 @@ impl Engine {
             begun.map_err(|error| match error {
                 BeginError::Unspent(Unspent::Stale) => {
                     self.rulebook.forget();
-                    NotBegun::Other(stale(book))
+                    NotBegun::Stale(stale(book))
                 }
                 BeginError::Unspent(Unspent::Taken) => NotBegun::Taken,
                 BeginError::Unspent(Unspent::Once(error)) => NotBegun::Other(not_claimed(&error)),

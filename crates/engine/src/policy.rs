@@ -175,12 +175,14 @@ impl Engine {
             PolicyAsk::Install { rules, signed } => match self.compiled(&rules) {
                 Ok(loaded) => {
                     let version = Version { rules, signed: *signed };
-                    self.install(caller, version, &loaded).map(PolicyAnswer::Installed)
+                    let installed = self.install(caller, version, &loaded);
+                    self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
                 }
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
             PolicyAsk::Approve { item, given, signed } => {
-                self.install_approved(caller, item, *given, *signed).map(PolicyAnswer::Installed)
+                let installed = self.install_approved(caller, item, *given, *signed);
+                self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
             }
         }
     }
@@ -216,7 +218,7 @@ impl Engine {
 
     fn show_policy(&self) -> Result<PolicyAnswer, Problem> {
         self.not_set_by_others()?;
-        let trouble = self.book().err();
+        let trouble = self.can_decide().err();
         let shown = match newest(self.recording()?)? {
             None => ShownPolicy {
                 rules: Rules { text: DEFAULT.to_owned(), ..Rules::default() },

@@ -25,7 +25,7 @@ use crate::reply::{Problem, ProblemKind, Reply};
 use crate::rulebook::{Book, Look, not_looked_up};
 use crate::show::artifacts_of;
 use crate::spend::{Spend, Unspent, of_bearer};
-use crate::story::Story;
+use crate::story::{self, Story};
 use crate::weigh::Weighed;
 
 /// How often the record is asked about a call that somebody else carries out: if that process dies, nobody
@@ -245,27 +245,16 @@ impl Engine {
                 Ok(QueueAnswer::Reply(Box::new(reply)))
             }
             QueueAsk::Answer { item, given } => {
-                self.needs_no_policy(&caller.tenant, item, &given)?;
-                let (terms, tenant) = (self.terms(&*self.book()?)?, caller.tenant.clone());
-                let rejected = given.verdict == review::Verdict::Reject;
-                self.write_to_queue(move |tx, clock| {
-                    let (item, mut drafts) =
-                        review::answer(tx, &terms, &tenant, item, *given, clock)?;
-                    if rejected {
-                        drafts.extend(release(tx, &item, clock)?);
+                self.answer(caller, item, *given).inspect_err(|problem| {
+                    if matches!(problem.kind, ProblemKind::Blocked | ProblemKind::Error) {
+                        self.record_now(not_answered(caller, item, &problem.to_string())).ok();
                     }
-                    Ok(((), drafts))
                 })?;
                 self.queued(&caller.tenant, item)
             }
             QueueAsk::NotAnswered { item, why } => {
                 let queued = self.queued(&caller.tenant, item)?;
-                let mut draft = Draft::new(EventKind::Review, caller.clone(), now());
-                draft.operation = Some("review.answer".to_owned());
-                draft.status = Some(Status::Blocked);
-                draft.decision = Some(Decision::Deny);
-                draft.reason = Some(format!("an answer to item {item} was refused: {why}"));
-                self.record_now(draft)?;
+                self.record_now(not_answered(caller, item, &why))?;
                 Ok(queued)
             }
             QueueAsk::Cancel(item) => {
@@ -278,6 +267,19 @@ impl Engine {
                 self.queued(&caller.tenant, item)
             }
         }
+    }
+
+    fn answer(&self, caller: &Caller, id: ItemId, given: Given) -> Result<(), Problem> {
+        self.needs_no_policy(&caller.tenant, id, &given)?;
+        let (terms, tenant) = (self.terms(&*self.book()?)?, caller.tenant.clone());
+        let rejected = given.verdict == review::Verdict::Reject;
+        self.write_to_queue(move |tx, clock| {
+            let (item, mut drafts) = review::answer(tx, &terms, &tenant, id, given, clock)?;
+            if rejected {
+                drafts.extend(release(tx, &item, clock)?);
+            }
+            Ok(((), drafts))
+        })
     }
 
     fn queued(&self, tenant: &Name, id: ItemId) -> Result<QueueAnswer, Problem> {
@@ -407,7 +409,11 @@ impl Engine {
         let Some(bytes) = bytes else {
             return Ok(Reply { is_unspent: true, ..waits(item) });
         };
-        let call = self.stored(item, &bytes)?;
+        let call = self.stored(item, &bytes).inspect_err(|problem| {
+            // Somebody wrote into the database. Which call it is now nobody can tell.
+            let refusal = story::refusal(caller, &item.operation, problem);
+            self.record_now(Draft { call: Some(item.call), ..refusal }).ok();
+        })?;
         // The ceiling may have been another.
         let call = match self.ceiling_of(attached.from.as_ref()).timeout {
             Some(most) => call.within(most),
@@ -542,6 +548,16 @@ impl Engine {
         });
         written.map(|(value, _)| value).map_err(not_queued)
     }
+}
+
+/// Somebody tried to answer, and that did not count.
+fn not_answered(caller: &Caller, item: ItemId, why: &str) -> Draft {
+    let mut draft = Draft::new(EventKind::Review, caller.clone(), now());
+    draft.operation = Some("review.answer".to_owned());
+    draft.status = Some(Status::Blocked);
+    draft.decision = Some(Decision::Deny);
+    draft.reason = Some(format!("an answer to item {item} was refused: {why}"));
+    draft
 }
 
 /// How long there is to answer.

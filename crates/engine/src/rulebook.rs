@@ -156,6 +156,12 @@ impl Engine {
         self.load(copy).map(|book| self.rulebook.hold(book))
     }
 
+    /// Whether the policy can be used. With the first look it is read, and rules in TypeScript start to wait;
+    /// as long as nobody touches it, another look is one at its file.
+    pub fn can_decide(&self) -> Result<(), Problem> {
+        self.surely_has(&*self.book()?)
+    }
+
     /// `copy` was looked at before: what is changed while it is read is another one next time.
     fn load(&self, copy: Copy) -> Result<Book, Problem> {
         if copy == Copy::Absent {
@@ -339,10 +345,9 @@ pub(crate) fn not_looked_up(error: &Look) -> Problem {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let what = format!("`{}` cannot be read", path.display());
     Problem::new(
-        what,
-        error.to_string(),
+        "`policy.yaml` cannot be read",
+        format!("`{}`: {error}", path.display()),
         "see that it is a file of yours that nobody else can write",
     )
 }

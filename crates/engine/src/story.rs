@@ -6,7 +6,7 @@ use std::time::Instant;
 use hotcell_policy::{Account, Facts};
 use hotcell_record::{Draft, Kind, Payload, Redactor, Secret, now};
 use hotcell_request::{Call, canonical};
-use hotcell_types::{Decision, Status};
+use hotcell_types::{Caller, Decision, Status};
 use serde_json::Value;
 
 use crate::artifacts::Origin;
@@ -156,6 +156,28 @@ impl<'a> Story<'a> {
         draft.secrets = self.secrets();
         draft.hidden = self.hides();
         draft
+    }
+}
+
+/// A call that nobody could decide about. Its arguments are not told: what is secret in them is for the policy
+/// to say, and there is none that can be used.
+pub(crate) fn undecided(call: &Call, problem: &Problem) -> Draft {
+    Draft {
+        call: Some(call.id()),
+        parent: call.parent(),
+        tool: Some(call.tool().label().to_owned()),
+        ..refusal(call.caller(), &call.operation().to_string(), problem)
+    }
+}
+
+/// Something was refused that is no call of a tool, or none that can be told.
+pub(crate) fn refusal(caller: &Caller, operation: &str, problem: &Problem) -> Draft {
+    Draft {
+        operation: Some(operation.to_owned()),
+        decision: Some(Decision::Deny),
+        status: Some(problem.status()),
+        reason: Some(format!("{}: {}", problem.what, problem.why)),
+        ..Draft::new(Kind::Denied, caller.clone(), now())
     }
 }
 

@@ -12,13 +12,14 @@ use hotcell_glob::Glob;
 use hotcell_record::{Draft, Durability, Kind, WriteError, now};
 use hotcell_request::{Arguments, Call, Registered, Request, Token, ToolName, VersionReq};
 use hotcell_review::versions;
-use hotcell_types::{CallId, Caller, Decision, Door, Effect, Name, Span, Status};
+use hotcell_types::{CallId, Caller, Door, Effect, Name, Span, Status};
 
 use crate::engine::{Engine, new_id};
 use crate::path::not_recorded;
 use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::{Book, Look, not_looked_up, stale};
 use crate::spend::{Unspent, of_bearer, stated};
+use crate::story;
 use crate::weigh::{allowed, moment, no_ring};
 
 /// What can be asked about tokens.
@@ -88,13 +89,13 @@ impl Engine {
         let operation = ask.operation();
         let answer = may_ask(caller, &ask).and_then(|()| self.answer_about_tokens(caller, ask));
         answer.map_err(|problem| {
-            if problem.kind != ProblemKind::Blocked {
+            // Without a policy that can be used there is no token either.
+            if !matches!(problem.kind, ProblemKind::Blocked | ProblemKind::Error) {
                 return problem;
             }
-            let mut draft = draft(Kind::Denied, caller, operation, problem.to_string());
-            draft.decision = Some(Decision::Deny);
-            draft.status = Some(Status::Blocked);
-            self.record_now(draft).err().unwrap_or(problem)
+            let refusal = story::refusal(caller, operation, &problem);
+            let failed = self.record_now(refusal).err();
+            failed.filter(|_| problem.kind == ProblemKind::Blocked).unwrap_or(problem)
         })
     }
 

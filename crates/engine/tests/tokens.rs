@@ -331,6 +331,32 @@ fn a_token_that_does_not_count_is_as_good_as_none_and_the_reason_says_why() {
     assert_eq!(world.write("src/2", Some(good.reveal())).status, Status::Success);
 }
 
+/// Case 22 of the rule language: one reading of the clock, at the start, is what every expiry is compared with.
+#[test]
+fn a_token_that_expires_while_its_call_is_decided_counts_and_never_again() {
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static EXPIRES: AtomicI64 = AtomicI64::new(0);
+    let dir = prepared();
+    // The verdict is there, and nothing has been begun until the token is over.
+    let watch = Watch::new(|_, stage| {
+        if stage == Stage::Judged {
+            wait_until(EXPIRES.load(Ordering::SeqCst));
+        }
+    });
+    let options = Options { policy: policy(POLICY), watch: Some(watch), ..options(dir.path()) };
+    let world = World { engine: Engine::open(options).unwrap(), dir };
+    // Long enough for a call to begin, however busy the machine is.
+    let bounds = TokenBounds { uses: 2, life: Some("5s".parse().unwrap()), ..on(&["src/**"]) };
+    let (token, claims) = world.mint("fs.write", bounds).unwrap();
+    EXPIRES.store(claims.expires, Ordering::SeqCst);
+    let begun = world.write("src/1", Some(token.reveal()));
+    assert_eq!(begun.status, Status::Success, "{begun:?}");
+    assert!(now() > claims.expires, "it is over since before it was used");
+    let later = world.write("src/2", Some(token.reveal()));
+    assert_eq!(later.status, Status::Blocked, "{later:?}");
+    assert!(later.problems[0].why.contains("it has expired"), "{later:?}");
+}
+
 #[test]
 fn tok_14_an_expired_token_is_remembered_with_the_refusal() {
     let world = World::new();

@@ -21,13 +21,15 @@ pub(crate) struct Health {
 }
 
 /// Whether a call that comes now could be recorded and run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Ready {
     pub(crate) ready: bool,
     /// `ok`, or `not writable`.
     pub(crate) record: &'static str,
     /// `ok`, or `refused`.
     pub(crate) sandbox: &'static str,
+    /// `ok`, or what keeps it from deciding anything.
+    pub(crate) policy: String,
     /// The level that runs have here.
     pub(crate) level: Option<&'static str>,
     /// The socket through which commands of this user come in: `ok`, or `does not answer`.
@@ -40,7 +42,8 @@ impl Ready {
     /// Nobody knows in time.
     pub(crate) fn unknown(stopping: bool) -> Ready {
         let (record, sandbox) = ("not writable", "refused");
-        Ready { ready: false, record, sandbox, level: None, socket: None, stopping }
+        let policy = "not known".to_owned();
+        Ready { ready: false, record, sandbox, policy, level: None, socket: None, stopping }
     }
 }
 
@@ -82,7 +85,7 @@ impl Probe {
             let found = tokio::task::spawn_blocking(look).await;
             let found = found.unwrap_or(Ready::unknown(false));
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some((Instant::now(), found));
+                Some((Instant::now(), found.clone()));
             found
         };
         match tokio::time::timeout(LONGEST, look).await {
@@ -93,7 +96,8 @@ impl Probe {
 
     fn known(&self) -> Option<Ready> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.filter(|(when, _)| when.elapsed() < GOOD_FOR).map(|(_, ready)| ready)
+        let known = last.as_ref().filter(|(when, _)| when.elapsed() < GOOD_FOR);
+        known.map(|(_, ready)| ready.clone())
     }
 }
 
@@ -101,9 +105,12 @@ fn look(engine: &Engine, socket: Option<&Socket>) -> Ready {
     let health = engine.health();
     let record = if health.record.is_ok() { "ok" } else { "not writable" };
     let sandbox = if health.sandbox.is_ok() { "ok" } else { "refused" };
+    // Whoever asks has no key: what is wrong is one of a few sentences, and why is for those who have one.
+    let policy = health.policy.as_ref().map_or_else(|problem| &*problem.what, |()| "ok").to_owned();
     let level = health.sandbox.as_ref().ok().map(|level| level.name());
     let answers = socket.is_none_or(|Socket(answers)| answers());
     let socket = socket.map(|_| if answers { "ok" } else { "does not answer" });
-    let ready = health.record.is_ok() && health.sandbox.is_ok() && answers;
-    Ready { ready, record, sandbox, level, socket, stopping: false }
+    let works = health.record.is_ok() && health.sandbox.is_ok() && health.policy.is_ok();
+    let ready = works && answers;
+    Ready { ready, record, sandbox, policy, level, socket, stopping: false }
 }

@@ -72,6 +72,7 @@ impl Home {
             Some(remote) => home.greet(&remote)?,
             None => {
                 let engine = Engine::open(home.options.clone()).map_err(not_opened)?;
+                engine.can_decide().map_err(|problem| NotOpened::Other(problem.into()))?;
                 home.engine.set(engine).ok();
             }
         }
@@ -101,6 +102,23 @@ impl Home {
                 Err(NotOpened::Other(problem.into()))
             }
             // Who is busy, or about to end, is asked again.
+            Err(_) => Ok(()),
+            Ok(_) => self.is_decided_there(remote),
+        }
+    }
+
+    /// Whether whoever serves has a policy that can be used. It was so when that one began.
+    fn is_decided_there(&self, remote: &Remote) -> Result<(), NotOpened> {
+        let told = document(&Ask::Policy {}).and_then(|ask| {
+            remote.ask(&ask, self.context.clone(), With::default()).map_err(not_asked)
+        });
+        let trouble = match told {
+            Ok(mut policy) => policy.get_mut("trouble").map(Value::take),
+            Err(problem) if problem.kind == ProblemKind::Busy => None,
+            Err(problem) => return Err(NotOpened::Other(problem.into())),
+        };
+        match trouble.map(serde_json::from_value::<Option<Problem>>) {
+            Some(Ok(Some(problem))) => Err(NotOpened::Other(problem.into())),
             _ => Ok(()),
         }
     }

@@ -15,7 +15,9 @@ use crate::problem::Problem;
 /// The text of a rule file, a test file or an extension.
 pub(crate) fn text(path: &Path) -> Result<String, Problem> {
     let failed = |error: std::io::Error| {
-        Problem::not_found(format!("`{}` cannot be read", path.display())).why(cause(&error))
+        Problem::not_found(format!("`{}` cannot be read", path.display()))
+            .why(cause(&error))
+            .fix("name a file that you can read, by its path from here or from `/`")
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;

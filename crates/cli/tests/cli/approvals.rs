@@ -3,6 +3,9 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use hotcell_approver::{Approver, SignedPolicy};
+use hotcell_record::{Options, Record};
+use hotcell_review::versions::{self, Rules};
 use serde_json::Value;
 
 use crate::person::{self, PASSPHRASE, at_terminal};
@@ -177,6 +180,40 @@ fn who_stops_waiting_leaves_it_and_is_told_how_to_come_back() {
 }
 
 #[test]
+fn what_a_person_agreed_to_is_learned_and_what_they_rejected_is_not() {
+    let home = Home::new();
+    let learned = || {
+        let (code, text, stderr) = home.run(&["policy", "learn"]);
+        assert_eq!(code, 0, "{stderr}");
+        text
+    };
+    let (good, bad) = (home.asked(1), home.asked(2));
+    let (output, screen) = home.answer(&["reject", &bad], PASSPHRASE);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    let none = "# Learned from 0 calls that were refused, or approved. Read it before you use it.\nrules: []\n";
+    assert_eq!(learned(), none);
+    let (output, screen) = home.answer(&["approve", &good], PASSPHRASE);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    let text = learned();
+    let one =
+        "# Learned from 1 call that was refused, or approved. Read it before you use it.\nrules:\n";
+    assert!(text.starts_with(one), "{text}");
+    let (_, document, _) = home.run(&["policy", "learn", "--json"]);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["calls"], 1, "{document}");
+    // A policy that can be used, for this and nothing else.
+    home.world.file("learned.yaml", text.as_bytes());
+    let tests = "tests:
+  - { call: add, args: { a: 1, b: 2 }, expect: allow }
+  - { call: multiply, args: { a: 1, b: 2 }, expect: deny }
+";
+    home.world.file("tests.yaml", tests.as_bytes());
+    let (code, _, stderr) = home.run(&["policy", "test", "learned.yaml", "tests.yaml"]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    assert_eq!(home.state(&good), "approved", "and nothing is permitted by it");
+}
+
+#[test]
 fn those_that_come_are_told_to_whoever_watches() {
     use std::io::{BufRead, BufReader};
     let home = Home::new();
@@ -270,6 +307,172 @@ fn pol_17_a_shell_of_the_same_user_cannot_answer_by_writing_to_the_home() {
     assert_eq!(home.run(&call).0, 119);
     let (_, log, _) = home.run(&["audit", "log"]);
     assert_eq!(log.matches("  intent ").count(), 1, "{log}");
+}
+
+/// An agent with a shell of the same user. Each try is a script; what it was told, and what the record tells.
+struct Agent<'a> {
+    home: &'a Home,
+    /// The last event that was looked at.
+    seen: u64,
+}
+
+impl Agent<'_> {
+    /// What was recorded since it was asked last.
+    fn news(&mut self) -> Vec<Value> {
+        let after = self.seen.to_string();
+        let (_, log, _) = self.home.run(&["audit", "log", "--json", "--after", &after]);
+        let events: Vec<Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        self.seen = events.last().map_or(self.seen, |event| event["seq"].as_u64().unwrap());
+        events
+    }
+
+    /// Runs a script in a session of its own, with hotcell as `$0`.
+    fn shell(&self, script: &str) -> (i32, String, String) {
+        let hotcell = self.home.world.command::<&str>(&[]);
+        let mut shell = Command::new("setsid");
+        shell.args(["--wait", "sh", "-c", script]).arg(hotcell.get_program());
+        shell.current_dir(self.home.world.at("")).env_clear().stdin(Stdio::null());
+        shell.envs(hotcell.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        said(&shell.output().unwrap())
+    }
+
+    /// It fails as it has to, nothing is carried out, and one event tells why.
+    #[track_caller]
+    fn tries(&mut self, script: &str, code: i32, told: &str, (kind, reason): (&str, &str)) {
+        self.news();
+        let (was, stdout, stderr) = self.shell(script);
+        assert_eq!((was, stdout.as_str()), (code, ""), "{script}: {stderr}");
+        assert!(stderr.contains(told), "{script}: {stderr}");
+        let news = self.news();
+        let is_it = |event: &&Value| {
+            event["kind"] == kind && event["reason"].as_str().is_some_and(|is| is.contains(reason))
+        };
+        assert_eq!(news.iter().filter(is_it).count(), 1, "{script}: {news:?}");
+        let is_done = |event: &Value| {
+            ["intent", "outcome", "called", "policy_changed"]
+                .contains(&event["kind"].as_str().unwrap())
+                || event["decision"] == "allow"
+        };
+        assert!(!news.iter().any(is_done), "{script}: {news:?}");
+    }
+}
+
+/// Approve itself, edit the policy, replay a grant, change one byte of an approved call, use it twice, use it
+/// after a change of the policy.
+#[test]
+fn tok_12_pol_17_pol_18_an_agent_with_a_shell_gets_nothing_done_and_every_try_is_in_the_record() {
+    let home = Home::new();
+    let database = || rusqlite::Connection::open(home.world.home().join("hotcell.db")).unwrap();
+    let add = |a: i64| format!("\"$0\" tool call add '{{\"a\": {a}, \"b\": 2}}' --no-wait");
+    let approved = |a: i64| {
+        let item = home.asked(a);
+        let (output, screen) = home.answer(&["approve", &item], PASSPHRASE);
+        assert_eq!(output.status.code(), Some(0), "{screen}");
+        item
+    };
+    let mut agent = Agent { home: &home, seen: 0 };
+
+    // It approves itself: without a terminal, and with an answer that it has made up.
+    let item = home.asked(1);
+    let refused = format!("an answer to item {item} was refused");
+    for verb in ["approve", "reject"] {
+        let script = format!("echo '{PASSPHRASE}' | \"$0\" {verb} {item}");
+        agent.tries(&script, 119, "there is no terminal to ask at", ("review", &refused));
+    }
+    let forged = "UPDATE review SET state = 'approved', verdict = 'approve', approver = 'AAAA-AAAA-AAAA-AAAA',
+        approver_name = 'alice', reason = '', answered = asked + 1, grant_expires = expires,
+        signature = zeroblob(64) WHERE state = 'waiting'";
+    database().execute_batch(forged).unwrap();
+    let wait = format!("\"$0\" approvals wait {item}");
+    agent.tries(&wait, 119, "", ("denied", "the approval does not count"));
+
+    // It edits the policy, replaces it, takes it away, signs one itself, and has a tool write it.
+    let changed = "`policy.yaml` is not the policy that holds";
+    let edit = |how: &str, then: &str| {
+        format!("cd \"$HOTCELL_HOME\" && cp policy.yaml aside && {how} && cd - > /dev/null; {then}")
+    };
+    let by_hand = "sed -i s/require_review/allow/ policy.yaml";
+    agent.tries(&edit(by_hand, &add(3)), 120, changed, ("denied", changed));
+    agent.tries("\"$0\" run -- true", 120, changed, ("denied", changed));
+    agent.tries("\"$0\" token mint add --uses 9", 120, changed, ("denied", changed));
+    agent.tries(&wait, 120, changed, ("denied", changed));
+    let put_back = "cd \"$HOTCELL_HOME\" && cp aside policy.yaml";
+    assert_eq!(agent.shell(put_back).0, 0);
+    let gone = "`policy.yaml` is gone";
+    agent.tries(&edit("rm policy.yaml", &add(3)), 120, gone, ("denied", gone));
+    assert_eq!(agent.shell(put_back).0, 0);
+    let mallory = Approver::make("mallory".parse().unwrap()).unwrap();
+    let rules = format!("approvers:\n  - {}\nrules: []\n", mallory.public());
+    let of_mallory = Rules { text: rules.clone(), ..Rules::default() };
+    let statement = versions::statement(&of_mallory, home_id(&home), 1, 1);
+    let signature = SignedPolicy::sign(&mallory, statement).to_string();
+    home.world.file("mine.yaml", rules.as_bytes());
+    home.world.file("mine.sig", format!("{signature}\n").as_bytes());
+    agent.tries(
+        "\"$0\" policy update mine.yaml --signature mine.sig",
+        119,
+        "no approver of this home",
+        ("denied", "this does not become the policy"),
+    );
+    let write = "\"$0\" tool call --workspace . fs.write '{\"path\": \"policy.yaml\", \"text\": \"rules: []\"}'";
+    let only = "the policy is changed by `policy.update` only";
+    agent.tries(write, 119, only, ("denied", only));
+
+    // It replays a grant: the answer to one item in the row of another.
+    let (good, other) = (approved(4), home.asked(5));
+    let copied = "UPDATE review SET (state, verdict, approver, approver_name, reason, answered, grant_expires,
+            signature) = (SELECT state, verdict, approver, approver_name, reason, answered, grant_expires, signature
+            FROM review WHERE state = 'approved' AND signature <> zeroblob(64)) WHERE state = 'waiting'";
+    database().execute_batch(copied).unwrap();
+    let wait = format!("\"$0\" approvals wait {other}");
+    agent.tries(&wait, 119, "", ("denied", "the approval does not count"));
+    assert_eq!(home.run(&["approvals", "cancel", &other]).0, 0);
+
+    // It changes one byte of what was approved: in a call of its own, and where the call is kept.
+    agent.tries(&add(40), 119, "waits for somebody to agree", ("review", "is waiting"));
+    let byte = |from: &str, to: &str| {
+        let change = "UPDATE review SET call = CAST(replace(CAST(call AS TEXT), ?1, ?2) AS BLOB)
+            WHERE state = 'approved' AND instr(CAST(call AS TEXT), ?1)";
+        assert_eq!(database().execute(change, [from, to]).unwrap(), 1);
+    };
+    byte("\"a\":4,", "\"a\":6,");
+    let wait = format!("\"$0\" approvals wait {good}");
+    let not_shown = format!("item {good} cannot be shown as what it is");
+    agent.tries(&wait, 119, &not_shown, ("denied", &not_shown));
+    byte("\"a\":6,", "\"a\":4,");
+
+    // What was approved is worth one use, and not a second one.
+    assert_eq!(agent.shell(&add(4)).1, "6\n");
+    agent.tries(&add(4), 119, "waits for somebody to agree", ("review", "is waiting"));
+
+    // It waits with another one until the policy has changed.
+    let late = approved(7);
+    let old = std::fs::read_to_string(home.world.home().join("policy.yaml")).unwrap();
+    home.world.file("new.yaml", format!("# The next one.\n{old}").as_bytes());
+    let (output, screen) = home.answer(&["policy", "update", "new.yaml"], PASSPHRASE);
+    assert_eq!(output.status.code(), Some(0), "{screen}{}", text(&output.stderr));
+    let wait = format!("\"$0\" approvals wait {late}");
+    agent.tries(
+        &wait,
+        119,
+        "the approval does not count",
+        ("denied", "the approval does not count"),
+    );
+    agent.tries(&add(7), 119, "waits for somebody to agree", ("review", "is waiting"));
+
+    // In all of that, one call was carried out: the one that alice agreed to.
+    let (_, log, _) = home.run(&["audit", "log", "--json", "--limit", "1000"]);
+    let intents = log.lines().filter(|line| line.contains("\"kind\":\"intent\"")).count();
+    assert_eq!(intents, 1, "{log}");
+    assert_eq!(home.run(&["audit", "verify"]).0, 0, "and none of it touched the record");
+}
+
+fn home_id(home: &Home) -> [u8; 16] {
+    let record = Record::open(&home.world.home(), Options::default()).unwrap();
+    let id = record.home_id().0;
+    record.close().unwrap();
+    id
 }
 
 #[test]

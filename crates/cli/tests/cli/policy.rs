@@ -214,14 +214,117 @@ fn pol_01_pol_18_a_policy_that_nobody_signed_decides_nothing() {
     };
     assert_eq!(code, 120, "{stderr}");
     assert!(stderr.starts_with("error: `policy.yaml` is not the policy that holds\n"), "{stderr}");
+    let (code, stdout, stderr) = said(&world.run(&["run", "--", "true"]));
+    assert_eq!((code, stdout.as_str()), (120, ""), "{stderr}");
+    // Each of them is in the record, and says why.
+    let denied = || denied(&world, "`policy.yaml` is not the policy that holds");
+    assert_eq!(denied(), ["add@1.0.0", "run@1.0.0"]);
     let (code, shown, stderr) = said(&world.run(&["policy", "show"]));
     assert_eq!((code, shown.as_str()), (120, text.as_str()), "{stderr}");
     fs::remove_file(&file).unwrap();
     let (code, _, stderr) = add(&world);
     assert_eq!(code, 120, "{stderr}");
     assert!(stderr.starts_with("error: `policy.yaml` is gone\n"), "{stderr}");
+    assert_eq!(self::denied(&world, "`policy.yaml` is gone"), ["add@1.0.0"]);
     fs::write(&file, &shown).unwrap();
     assert_eq!(add(&world).0, 0, "as the fix says");
+    assert_eq!(denied().len(), 2, "and nothing else is told");
+}
+
+/// The tools of calls that were refused for that reason, as the record tells.
+fn denied(world: &World, why: &str) -> Vec<String> {
+    let (_, log, _) = said(&world.run(&["audit", "log", "--json"]));
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_it = |event: &Value| {
+        event["kind"] == "denied" && event["reason"].as_str().is_some_and(|told| told.contains(why))
+    };
+    let tools = events.filter(is_it).map(|event| event["tool"].as_str().unwrap().to_owned());
+    tools.collect()
+}
+
+/// What it ended with, and what it said: what serves ends by itself only if it does not begin.
+fn not_begun(world: &World, words: &[&str]) -> (i32, String) {
+    let mut command = world.command(words);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > std::time::Duration::from_secs(60) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{words:?} serves");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let (code, _, stderr) = said(&child.wait_with_output().unwrap());
+    (code, stderr)
+}
+
+/// For each way to stay and carry out calls: the kernel does not start.
+#[test]
+fn pol_01_pol_18_nobody_serves_a_home_whose_policy_is_not_the_one_that_was_signed() {
+    const KEPT: [&[&str]; 4] = [
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["resident", "start", "--idle", "1s"],
+        &["resident", "serve", "--idle", "1s"],
+        &["mcp"],
+    ];
+    let refuses = |world: &World, what: &str| {
+        for words in KEPT {
+            let (code, stderr) = not_begun(world, words);
+            assert_eq!(code, 120, "{words:?}: {stderr}");
+            assert!(stderr.starts_with(&format!("error: `policy.yaml` {what}\n")), "{stderr}");
+            assert!(stderr.contains("\n  why: ") && stderr.contains("\n  fix: "), "{stderr}");
+        }
+        let served = said(&world.run(&["resident", "status"])).1;
+        assert!(served.starts_with("nobody serves"), "{served}");
+    };
+    let starts = |world: &World| {
+        // It ends with its standard input.
+        assert_eq!(not_begun(world, &["mcp"]), (0, String::new()));
+        assert_eq!(not_begun(world, &["resident", "serve", "--idle", "1ms"]), (0, String::new()));
+    };
+    let world = unserved();
+    starts(&world);
+    fs::write(policy_file(&world), "rules: []\n").unwrap();
+    refuses(&world, "is there, and nobody has signed it");
+    fs::remove_file(policy_file(&world)).unwrap();
+    let words = ["init", "--profile", "dev", "--name", "alice"];
+    assert_eq!(at_terminal(&world, &words, &NEW).code, 0);
+    starts(&world);
+    let text = fs::read_to_string(policy_file(&world)).unwrap();
+    fs::write(policy_file(&world), text.replacen("deny", "allow", 1) + "# mine\n").unwrap();
+    refuses(&world, "is not the policy that holds");
+    fs::write(policy_file(&world), "rules:\n  - { nome: a }\n").unwrap();
+    refuses(&world, "is not the policy that holds");
+    fs::remove_file(policy_file(&world)).unwrap();
+    refuses(&world, "is gone");
+    fs::write(policy_file(&world), &text).unwrap();
+    starts(&world);
+}
+
+/// Who works for a model through somebody who serves is told as well.
+#[test]
+fn an_agent_is_told_at_its_start_that_whoever_serves_cannot_decide() {
+    let world = initialised("dev");
+    let mut serve = world.command(&["resident", "serve", "--idle", "10m"]);
+    let mut resident = None;
+    if std::env::var_os("HOTCELL_RESIDENT").is_none() {
+        let mut child = serve.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        resident = Some(child);
+    }
+    assert_eq!(not_begun(&world, &["mcp"]), (0, String::new()));
+    let text = fs::read_to_string(policy_file(&world)).unwrap();
+    fs::write(policy_file(&world), format!("{text}# mine\n")).unwrap();
+    let (code, stderr) = not_begun(&world, &["mcp"]);
+    assert_eq!(code, 120, "{stderr}");
+    assert!(stderr.starts_with("error: `policy.yaml` is not the policy that holds\n"), "{stderr}");
+    if let Some(mut child) = resident {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 #[test]
@@ -278,8 +381,23 @@ fn what_is_wrong_with_a_file_is_shown_where_it_stands() {
     let (code, stdout, stderr) = said(&world.run(&["policy", "check", "odd.yaml"]));
     assert_eq!((code, stdout.as_str()), (0, "good: 1 rule\n"));
     assert!(stderr.starts_with("odd.yaml:3:20: warning: "), "{stderr}");
-    assert_eq!(said(&world.run(&["policy", "check", "no.yaml"])).0, 127);
     world.file("tests.yaml", b"tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow }\n");
+    for words in [
+        &["policy", "check", "no.yaml"][..],
+        &["policy", "test", "no.yaml", "tests.yaml"],
+        &["policy", "test", "odd.yaml", "no.yaml"],
+        &["policy", "update", "no.yaml"],
+        &["policy", "sign", "no.yaml"],
+    ] {
+        let (code, stdout, stderr) = said(&world.run(words));
+        assert_eq!((code, stdout.as_str()), (127, ""), "{words:?}");
+        assert!(stderr.starts_with("error: `no.yaml` cannot be read\n  why: "), "{stderr}");
+        assert!(stderr.contains("\n  fix: name a file "), "{stderr}");
+    }
+    world.file("more.yaml", b"rules: []\nextensions: [no.ts]\n");
+    let (code, _, stderr) = said(&world.run(&["policy", "check", "more.yaml"]));
+    assert_eq!(code, 127, "{stderr}");
+    assert!(stderr.contains("\n  fix: "), "{stderr}");
     let (code, stdout, stderr) = said(&world.run(&["policy", "test", "odd.yaml", "tests.yaml"]));
     assert_eq!((code, stdout.as_str()), (1, "1 of 1 test failed\n"), "{stderr}");
     assert!(stderr.starts_with("tests.yaml:2:5: add: deny, and not allow: no rule allows it\n"));
@@ -297,6 +415,8 @@ fn a_refusal_is_explained_and_learned_from() {
     let (_, rule) = explained.split_once("what would allow it:\n").unwrap();
     let (code, learned, _) = said(&world.run(&["policy", "learn", "--since", "1h"]));
     assert_eq!(code, 0);
+    let one = "# Learned from 1 call that was refused, or approved. Read it before you use it.\n";
+    assert!(learned.starts_with(one), "{learned}");
     // Both are rules that can be used, and that allow the call.
     let tests = format!("tests:\n  - {{ call: {}, args: {}, expect: allow }}\n", call[0], call[1]);
     world.file("tests.yaml", tests.as_bytes());

@@ -1,5 +1,6 @@
 //! A person at a terminal, and a home with a policy that names them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -28,11 +29,21 @@ pub(crate) fn at_terminal(command: &Command, typed: &[(&str, &str)]) -> (Output,
 
 /// Makes a policy the one of a home. Whoever is in `also` may answer as well.
 pub(crate) fn follow(home: &Path, also: &[Public], rules: &str) {
+    follow_with(home, also, rules, BTreeMap::new());
+}
+
+/// The same, with the sources of its extensions.
+pub(crate) fn follow_with(
+    home: &Path,
+    also: &[Public],
+    rules: &str,
+    extensions: BTreeMap<String, String>,
+) {
     let signer = Approver::make("signer".parse().unwrap()).unwrap();
     let mut text = format!("approvers:\n  - {}\n", signer.public());
     also.iter().for_each(|public| text.push_str(&format!("  - {public}\n")));
     text.push_str(rules);
-    let rules = Rules { text: text.clone(), ..Rules::default() };
+    let rules = Rules { text: text.clone(), extensions };
     let record = Record::open(home, Options::default()).unwrap();
     let statement = versions::statement(&rules, record.home_id().0, 0, 0);
     let version = Version { rules, signed: SignedPolicy::sign(&signer, statement) };

@@ -20,6 +20,7 @@ mod local;
 mod mcp;
 #[path = "../common/person.rs"]
 mod person;
+mod policy;
 mod refusals;
 mod routes;
 mod support;

@@ -25,6 +25,7 @@ use crate::path::not_recorded;
 use crate::reply::{Problem, ProblemKind, Reply};
 use crate::rulebook::{Look, POLICY_FILE, approvers, named_by, newest, not_looked_up, read};
 use crate::spend::Unspent;
+use crate::story;
 
 /// How long another process is waited for that changes the policy.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,6 +46,20 @@ impl Engine {
         let last = record.look(|conn| versions::newest_number(conn).map_err(Look::from));
         let last = last.map_err(|error| not_looked_up(&error))?;
         Ok(versions::statement(rules, record.home_id().0, last, now()))
+    }
+
+    /// Who tried to change the policy, and may not, is for the approvers to know: on the disk before it is told.
+    pub(super) fn told_if_refused(
+        &self,
+        caller: &Caller,
+        installed: Result<u64, Problem>,
+    ) -> Result<u64, Problem> {
+        installed.inspect_err(|problem| {
+            if matches!(problem.kind, ProblemKind::Blocked | ProblemKind::Error) {
+                let operation = hotcell_tools::policy::NAME;
+                self.record_now(story::refusal(caller, operation, problem)).ok();
+            }
+        })
     }
 
     pub(super) fn install(

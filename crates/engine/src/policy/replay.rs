@@ -134,7 +134,8 @@ impl Engine {
             record.events(&filter).map_err(|error| not_read(&error.into()))
         };
         // No rule can allow what another denies.
-        let denied = last(Kind::Denied)?.into_iter().filter(|event| event.rules.is_empty());
+        let denied = last(Kind::Denied)?.into_iter();
+        let denied = denied.filter(|event| event.rules.is_empty() && is_decision(event));
         let is_approved =
             |event: &Event| event.decision == Some(Decision::Allow) && event.status.is_none();
         let approved = last(Kind::Review)?.into_iter().filter(is_approved);
@@ -177,11 +178,17 @@ fn decisions(record: &Record, caller: &Caller) -> Result<Vec<Event>, Problem> {
     }
     // What became of something that waits is not another decision.
     all.retain(|event| event.kind != Kind::Review || event.status == Some(Status::Review));
+    all.retain(is_decision);
     all.sort_by_key(|event| event.seq);
     let mut calls = HashSet::new();
     all.retain(|event| calls.insert(event.call));
     let more = all.len().saturating_sub(DECISIONS_MOST);
     Ok(all.split_off(more))
+}
+
+/// Whether a policy said so. What was refused because none could be used says nothing about any rule.
+fn is_decision(event: &Event) -> bool {
+    event.kind != Kind::Denied || (event.call.is_some() && event.status != Some(Status::Error))
 }
 
 fn last(caller: &Caller, kind: Kind, limit: usize) -> Filter {

@@ -98,6 +98,26 @@ impl Home {
         self.call("add", json!({"a": 1, "b": 2}))
     }
 
+    /// What somebody signs about an item that waits.
+    fn given(&self, item: ItemId, by: &Approver, verdict: Verdict) -> Given {
+        let shown = match self.engine.ask(&caller(), Ask::Queue(QueueAsk::Show(item))) {
+            Answer::Queue(QueueAnswer::Item(queued)) => queued.item,
+            other => panic!("{other:?}"),
+        };
+        let (time, hour) = (now(), 3_600_000_000_000);
+        let home_id = self.engine.record().unwrap().home_id();
+        let statement =
+            shown.statement(home_id, verdict, "good".parse().unwrap(), time, time + hour);
+        Given {
+            verdict,
+            reason: statement.reason.clone(),
+            time,
+            expires: time + hour,
+            approver: by.public().fingerprint(),
+            signature: by.sign(&statement),
+        }
+    }
+
     fn events(&self, kind: Kind) -> Vec<Event> {
         let mut filter = Filter { kind: Some(kind), ..Filter::of(Name::LOCAL) };
         let mut all = Vec::new();
@@ -179,7 +199,8 @@ fn pol_01_pol_18_what_is_not_the_signed_policy_decides_nothing() {
     let home = Home::new();
     // Before there is any.
     fs::write(home.path(), PURE).unwrap();
-    assert!(home.add().problems[0].what.contains("nobody has signed it"));
+    is_refused_and_recorded(&home, &home.add(), "nobody has signed it");
+    assert!(home.engine.can_decide().is_err());
     fs::remove_file(home.path()).unwrap();
     assert_eq!(home.add().status, Status::Success, "the built-in one");
     home.install(&alice, rules(&[&alice], PURE)).unwrap();
@@ -229,19 +250,154 @@ fn pol_01_pol_18_what_is_not_the_signed_policy_decides_nothing() {
         change();
         for reply in [home.add(), home.call("own.note", json!({}))] {
             assert_eq!(reply.status, Status::Error, "{what}: {reply:?}");
-            assert!(reply.problems[0].what.contains(expected), "{what}: {reply:?}");
+            is_refused_and_recorded(&home, &reply, expected);
         }
+        let problem = home.engine.can_decide().unwrap_err();
+        assert!(problem.what.contains(expected) && !problem.fix.is_empty(), "{what}: {problem:?}");
+        let place = home.dir.path().to_str().unwrap();
+        assert!(!problem.what.contains(place), "it is told to whoever asks: {problem:?}");
+        assert!(home.engine.health().policy.is_err(), "{what}");
         let PolicyAnswer::Shown(shown) = home.ask(PolicyAsk::Show).unwrap() else { panic!() };
         assert_eq!(shown.number, 2, "{what}");
+        assert!(shown.trouble.unwrap().what.contains(expected), "{what}");
         assert_eq!(shown.rules.text.as_bytes(), text, "{what}");
         fs::remove_dir(home.path()).ok();
         put_back(&home);
+        assert_eq!(home.engine.can_decide(), Ok(()), "{what}");
     }
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(home.path(), Some(12345), None).unwrap();
-        assert!(home.add().problems[0].what.contains("cannot be read"));
+        is_refused_and_recorded(&home, &home.add(), "cannot be read");
         put_back(&home);
     }
+}
+
+/// One event for each, with the call and the reason, and without the arguments: which of them are secret nobody
+/// can say.
+fn is_refused_and_recorded(home: &Home, reply: &Reply, expected: &str) {
+    assert!(reply.problems[0].what.contains(expected), "{reply:?}");
+    let mut denied = home.events(Kind::Denied);
+    denied.retain(|event| event.call == Some(reply.id));
+    let [event] = &denied[..] else { panic!("{expected}: {denied:?}") };
+    assert_eq!((event.decision, event.status), (Some(Decision::Deny), Some(Status::Error)));
+    assert!(event.reason.as_ref().unwrap().contains(expected), "{event:?}");
+    assert!(event.tool.is_some() && event.operation.is_some(), "{event:?}");
+    assert!(event.rules.is_empty() && event.input.is_none(), "{event:?}");
+}
+
+/// A version that appears between judging and beginning is another thing than a policy that is gone.
+#[test]
+fn pol_18_a_call_that_was_judged_without_the_policy_of_its_home_is_recorded_as_refused() {
+    let alice = approver("alice");
+    let home = Home::new();
+    // It is sure that there is none.
+    assert_eq!(home.add().status, Status::Success);
+    let other = open(&home.dir);
+    let elsewhere = Home { engine: other, dir: tempfile::tempdir().unwrap() };
+    let may_note = "rules:\n  - { name: may, match: { tool: own.note }, action: allow }\n";
+    elsewhere.install(&alice, rules(&[&alice], may_note)).unwrap();
+    elsewhere.engine.close().unwrap();
+    fs::remove_file(home.path()).unwrap();
+    // What begins is asked with its intent.
+    let reply = home.call("run", json!({"command": ["true"]}));
+    is_refused_and_recorded(&home, &reply, "is gone");
+    assert!(home.events(Kind::Intent).is_empty());
+}
+
+#[test]
+fn what_was_refused_for_want_of_a_policy_teaches_nothing_and_hides_no_decision() {
+    let alice = approver("alice");
+    let home = Home::new();
+    home.install(&alice, rules(&[&alice], PURE)).unwrap();
+    home.add();
+    let path = json!({"path": "src/a.rs", "text": "x"});
+    assert_eq!(home.call("fs.write", path.clone()).status, Status::Blocked);
+    let text = fs::read(home.path()).unwrap();
+    fs::write(home.path(), "rules: []\n").unwrap();
+    for _ in 0..20 {
+        assert_eq!(home.call("fs.write", path.clone()).status, Status::Error);
+    }
+    assert_eq!(home.events(Kind::Denied).len(), 21, "each is one event");
+    fs::write(home.path(), text).unwrap();
+    let new = PolicyAsk::Compare(rules(&[&alice], NOTHING));
+    let PolicyAnswer::Compared(compared) = home.ask(new).unwrap() else { panic!() };
+    assert_eq!((compared.asked, compared.breaking()), (2, 1), "{compared:?}");
+    assert!(compared.left_out.is_empty(), "{compared:?}");
+    let PolicyAnswer::Learned(learned) = home.ask(PolicyAsk::Learn { since: None }).unwrap() else {
+        panic!()
+    };
+    assert_eq!((learned.calls, learned.left_out.len()), (1, 0), "{learned:?}");
+}
+
+#[test]
+fn who_tries_to_change_the_policy_or_to_answer_and_may_not_is_recorded() {
+    let (alice, mallory) = (approver("alice"), approver("mallory"));
+    let home = Home::new();
+    let looked = "rules:\n  - { name: look, match: { tool: own.note }, action: require_review }\n";
+    home.install(&alice, rules(&[&alice], looked)).unwrap();
+    let reasons = |kind| -> Vec<String> {
+        home.events(kind).into_iter().filter_map(|event| event.reason).collect()
+    };
+    let says = |kind, text: &str| reasons(kind).iter().filter(|said| said.contains(text)).count();
+    home.install(&mallory, rules(&[&mallory], PURE)).unwrap_err();
+    assert_eq!(says(Kind::Denied, "this does not become the policy"), 1);
+    let item = home.call("own.note", json!({})).review.unwrap();
+    let given = home.given(item, &mallory, Verdict::Approve);
+    let answer = || QueueAsk::Answer { item, given: Box::new(given.clone()) };
+    assert!(matches!(home.engine.ask(&caller(), Ask::Queue(answer())), Answer::Failed(_)));
+    assert_eq!(says(Kind::Review, &format!("an answer to item {item} was refused")), 1);
+    // Nor with a policy that names them, and that nobody has signed.
+    let text = fs::read(home.path()).unwrap();
+    fs::write(home.path(), rules(&[&alice, &mallory], looked).text).unwrap();
+    assert!(matches!(home.engine.ask(&caller(), Ask::Queue(answer())), Answer::Failed(_)));
+    assert_eq!(says(Kind::Review, &format!("an answer to item {item} was refused")), 2);
+    let bounds = crate::TokenBounds::default();
+    let mint = crate::TokenAsk::Mint { tool: "own.note".parse().unwrap(), bounds };
+    let cli = Caller { door: Door::Cli, ..caller() };
+    assert!(matches!(home.engine.ask(&cli, Ask::Token(mint)), Answer::Failed(_)));
+    assert_eq!(says(Kind::Denied, "`policy.yaml` is not the policy that holds"), 1);
+    fs::write(home.path(), text).unwrap();
+    assert_eq!(home.call("own.note", json!({})).status, Status::Review, "nothing was approved");
+}
+
+#[test]
+fn rules_are_learned_from_what_was_approved_and_not_from_what_was_rejected() {
+    let alice = approver("alice");
+    let home = Home::new();
+    let looked = "rules:\n  - { name: look, match: {}, action: require_review }\n";
+    home.install(&alice, rules(&[&alice], looked)).unwrap();
+    let answered = |tool: &str, arguments: Value, verdict| {
+        let item = home.call(tool, arguments).review.unwrap();
+        let given = Box::new(home.given(item, &alice, verdict));
+        let answer = home.engine.ask(&caller(), Ask::Queue(QueueAsk::Answer { item, given }));
+        assert!(matches!(answer, Answer::Queue(_)), "{answer:?}");
+    };
+    let learn = || match home.ask(PolicyAsk::Learn { since: None }).unwrap() {
+        PolicyAnswer::Learned(learned) => learned,
+        other => panic!("{other:?}"),
+    };
+    home.call("uppercase", json!({"text": "waits"}));
+    assert_eq!((learn().calls, learn().rules.as_str()), (0, "rules: []\n"), "nobody has agreed");
+    answered("add", json!({"a": 1, "b": 2}), Verdict::Reject);
+    assert_eq!(learn().calls, 0, "somebody did not");
+    answered("own.note", json!({}), Verdict::Approve);
+    answered("multiply", json!({"a": 1, "b": 2}), Verdict::Approve);
+    let learned = learn();
+    assert_eq!((learned.calls, learned.left_out.len()), (2, 0), "{learned:?}");
+    // They allow what was approved, and nothing else.
+    let rules = Rules { text: learned.rules, ..Rules::default() };
+    let tests = "
+tests:
+  - { call: own.note, args: {}, expect: allow }
+  - { call: multiply, args: { a: 1, b: 2 }, expect: allow }
+  - { call: add, args: { a: 1, b: 2 }, expect: deny }
+  - { call: uppercase, args: { text: waits }, expect: deny }";
+    let tests = expectations(tests.as_bytes()).unwrap();
+    let PolicyAnswer::Tested(tested) = home.ask(PolicyAsk::Test { rules, tests }).unwrap() else {
+        panic!()
+    };
+    assert_eq!(tested.len(), 4);
+    assert!(tested.iter().all(|one| one.wrong.is_none()), "{tested:?}");
 }
 
 #[test]
@@ -559,20 +715,7 @@ fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
     };
     let shown = item();
     assert_eq!(shown.kind, hotcell_review::Kind::Policy);
-    let given = || {
-        let (time, hour) = (now(), 3_600_000_000_000);
-        let (reason, expires) = ("good".parse().unwrap(), time + hour);
-        let home_id = home.engine.record().unwrap().home_id();
-        let statement = shown.statement(home_id, Verdict::Approve, reason, time, expires);
-        Box::new(Given {
-            verdict: Verdict::Approve,
-            reason: statement.reason.clone(),
-            time,
-            expires,
-            approver: alice.public().fingerprint(),
-            signature: alice.sign(&statement),
-        })
-    };
+    let given = || Box::new(home.given(id, &alice, Verdict::Approve));
     // An answer alone is not enough.
     let answer = QueueAsk::Answer { item: id, given: given() };
     let Answer::Failed(problem) = home.engine.ask(&caller(), Ask::Queue(answer)) else { panic!() };

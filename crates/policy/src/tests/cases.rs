@@ -1,6 +1,6 @@
 //! The 26 cases by their numbers, and the rows of the catalogue of attacks that are about rules.
 
-use hotcell_request::Value;
+use hotcell_request::{Call, Value};
 use hotcell_types::Decision;
 use serde_json::json;
 
@@ -16,6 +16,11 @@ rules:
   - { name: may, match: { operation: fs.write }, action: allow, reason: may }
   - { name: not, match: { operation: fs.write }, action: deny, reason: not }";
 const REVIEW: &str = "
+rules:
+  - { name: may, match: { operation: fs.write }, action: allow, reason: may }
+  - { name: ask, match: { operation: fs.write }, action: require_review, reason: ask }";
+const ASKING: &str = "
+extensions: [mine.ts]
 rules:
   - { name: may, match: { operation: fs.write }, action: allow, reason: may }
   - { name: ask, match: { operation: fs.write }, action: require_review, reason: ask }";
@@ -65,8 +70,49 @@ fn write(path: &str) -> (&'static str, Value) {
     ("fs.write", json!({"path": path}))
 }
 
+/// Whether other rules than ours are built in, and those of the file.
+type Layers = (Option<&'static [BuiltIn]>, &'static str);
+
+fn ours(text: &'static str) -> Layers {
+    (None, text)
+}
+
+/// With another built-in layer, which is what only a test can have.
+fn with(built_in: &'static [BuiltIn], text: &'static str) -> Layers {
+    (Some(built_in), text)
+}
+
+/// Ours has no rule that allows.
+static ALWAYS: &[BuiltIn] =
+    &[BuiltIn { name: "always", reason: "always", decision: Decision::Allow, speaks: |_, _| true }];
+
 /// Number, rules, call, facts, and what is said.
-type Row = (&'static str, &'static str, (&'static str, Value), Facts, &'static str);
+type Row = (&'static str, Layers, (&'static str, Value), Facts, &'static str);
+
+/// As the engine has it: the clock is read once. Where the extension is asked, time goes by until it answers, and
+/// nothing but its answer is another fact then.
+fn evaluated(policy: &Snapshot, call: &Call, facts: &Facts) -> String {
+    if let Extension::Answered(_) = facts.extension {
+        let asked = Facts { extension: Extension::NotAsked, ..facts.clone() };
+        let first = said(&judge(policy, call, &asked));
+        let is_over = first.starts_with("deny") || first.contains("[token]");
+        let is_asked = first.starts_with("ask ") || policy.extensions().is_empty();
+        assert!(is_over || is_asked, "{first}");
+    }
+    said(&judge(policy, call, facts))
+}
+
+/// Somebody agreed to exactly this call, until 2000, and the extension allows it as well.
+fn granted(text: &str, now: i64) -> Facts {
+    let (name, args) = write("src/a.rs");
+    let grant = crate::Grant {
+        call: call(name, args).digest(),
+        policy: policy(text).digest(),
+        expires: 2_000,
+        approver: "anna".into(),
+    };
+    Facts { now, grant: Some(grant), ..answered(&[("ext", Decision::Allow)]) }
+}
 
 #[test]
 fn the_26_cases() {
@@ -75,78 +121,112 @@ fn the_26_cases() {
     let ext_allow = answered(&[("ext", Decision::Allow)]);
     let crash = Facts { extension: Extension::Failed("it ended".into()), ..facts() };
     let rows: Vec<Row> = vec![
-        ("1", ON_SRC, ("fs.read", json!({"path": "src/a"})), facts(), "deny [] no rule allows it"),
-        ("2", PASS, src(), facts(), "deny [] no rule allows it"),
-        ("3", BOTH, src(), facts(), "deny [may not] not"),
-        ("4", REVIEW, src(), facts(), "review [ask may] ask"),
-        ("5", ALLOW, src(), ext_deny.clone(), "deny [may ext] because"),
-        ("6", EXCEPT, write("docs/a"), facts(), "deny [] no rule allows it"),
+        (
+            "1",
+            ours(ON_SRC),
+            ("fs.read", json!({"path": "src/a"})),
+            facts(),
+            "deny [] no rule allows it",
+        ),
+        ("2", ours(PASS), src(), facts(), "deny [] no rule allows it"),
+        ("3", ours(BOTH), src(), facts(), "deny [may not] not"),
+        ("4", ours(REVIEW), src(), facts(), "review [ask may] ask"),
+        ("5", with(ALWAYS, ""), src(), ext_deny.clone(), "deny [always ext] because"),
+        ("5 without the extension", with(ALWAYS, ""), src(), facts(), "allow [always] always"),
+        ("5 in the rules", ours(ALLOW), src(), ext_deny, "deny [may ext] because"),
+        ("6", ours(EXCEPT), write("docs/a"), facts(), "deny [] no rule allows it"),
         (
             "7",
-            ALLOW,
+            ours(ALLOW),
             write("x/policy.yaml"),
             valid(),
             "deny [protect-policy] the policy is changed by `policy.update` only",
         ),
         (
             "8",
-            BOTH,
+            ours(BOTH),
             src(),
             Facts { extension: Extension::Failed("x".into()), ..valid() },
             "allow [token] its token allows it",
         ),
-        ("9", ALLOW, src(), invalid("it is expired"), "allow [may] may"),
+        ("9", ours(ALLOW), src(), invalid("it is expired"), "allow [may] may"),
         (
             "9 without a rule",
-            ON_SRC,
+            ours(ON_SRC),
             write("x"),
             invalid("it is expired"),
             "deny [] no rule allows it; its token does not count: it is expired",
         ),
-        ("10", REVIEWS, src(), facts(), "review [ask-one ask-two] one; two"),
+        ("10", ours(REVIEWS), src(), facts(), "review [ask-one ask-two] one; two"),
         (
             "11",
-            BOTH,
+            ours(BOTH),
             src(),
             Facts { extension: Extension::NotAsked, ..facts() },
             "deny [may not] not",
         ),
-        ("12", ON_SRC, write("docs/a"), facts(), "deny [] no rule allows it"),
-        ("13", EXCEPT, write("lib/a"), facts(), "review [ask] ask"),
-        ("14", EXCEPT, write("src/gen/a"), facts(), "deny [] no rule allows it"),
-        ("15", EXCEPT, write("src/a"), facts(), "review [ask] ask"),
-        ("16", ALLOWS, src(), facts(), "allow [a b] one; two"),
-        ("17", ALLOW, src(), ext_allow, "allow [may ext] may; because"),
-        ("19", "", src(), facts(), "deny [] no rule allows it"),
+        ("12", ours(ON_SRC), write("docs/a"), facts(), "deny [] no rule allows it"),
+        ("13", ours(EXCEPT), write("lib/a"), facts(), "review [ask] ask"),
+        ("14", ours(EXCEPT), write("src/gen/a"), facts(), "deny [] no rule allows it"),
+        ("15", ours(EXCEPT), write("src/a"), facts(), "review [ask] ask"),
+        ("16", ours(ALLOWS), src(), facts(), "allow [a b] one; two"),
+        ("17", ours(ALLOW), src(), ext_allow, "allow [may ext] may; because"),
+        ("18", with(&[], ALLOW), write("policy.yaml"), facts(), "allow [may] may"),
+        ("18 without rules", with(&[], ""), src(), facts(), "deny [] no rule allows it"),
+        ("18 with a token", with(&[], ""), src(), valid(), "allow [token] its token allows it"),
+        ("19", ours(""), src(), facts(), "deny [] no rule allows it"),
         (
             "19 built in",
-            "# nothing\n",
+            ours("# nothing\n"),
             write("hotcell.db"),
             facts(),
             "deny [protect-audit] the record is written by hotcell alone",
         ),
-        ("20", ALLOW, src(), crash, "deny [may extension] the extension cannot be asked: it ended"),
+        (
+            "20",
+            ours(ALLOW),
+            src(),
+            crash,
+            "deny [may extension] the extension cannot be asked: it ended",
+        ),
         (
             "21",
-            ON_SRC,
+            ours(ON_SRC),
             write("x"),
             invalid("all its operations are used"),
             "deny [] no rule allows it; its token does not count: all its operations are used",
         ),
-        ("22", ALLOW, src(), valid(), "allow [token] its token allows it"),
+        // It began in time, and is over when the extension has answered; or it began a moment later.
+        (
+            "22",
+            ours(ASKING),
+            src(),
+            granted(ASKING, 1_999),
+            "allow [ask may ext grant] may; because; `anna` agreed to this call",
+        ),
+        ("22 later", ours(ASKING), src(), granted(ASKING, 2_000), "review [ask may ext] ask"),
         (
             "23",
-            ON_SRC,
+            ours(ON_SRC),
             write("x"),
             invalid("it is another sandbox's"),
             "deny [] no rule allows it; its token does not count: it is another sandbox's",
         ),
-        ("24", ALLOWS, ("shell.run", json!({})), facts(), "deny [] no rule allows it"),
-        ("25", EMPTY_PATH, src(), facts(), "deny [] no rule allows it"),
-        ("26", IDENTICAL, src(), facts(), "deny [] no rule allows it"),
+        ("24", ours(ALLOWS), ("shell.run", json!({})), facts(), "deny [] no rule allows it"),
+        ("25", ours(EMPTY_PATH), src(), facts(), "deny [] no rule allows it"),
+        ("26", ours(IDENTICAL), src(), facts(), "deny [] no rule allows it"),
     ];
-    for (number, text, (name, args), facts, expected) in rows {
-        assert_eq!(verdict_of(text, &call(name, args), &facts), expected, "case {number}");
+    let has_row = |number: usize| {
+        let is_it = |row: &Row| row.0.split(' ').next() == Some(&number.to_string());
+        rows.iter().any(is_it)
+    };
+    assert!((1..=26).all(has_row));
+    for (number, (built_in, text), (name, args), facts, expected) in rows {
+        let policy = match built_in {
+            Some(built_in) => Snapshot::with_built_in(&[text.as_bytes()], built_in),
+            None => policy(text),
+        };
+        assert_eq!(evaluated(&policy, &call(name, args), &facts), expected, "case {number}");
     }
     assert_eq!(
         super::loaded(EMPTY_PATH).warnings[0].to_string(),
@@ -156,28 +236,6 @@ fn the_26_cases() {
         super::loaded(IDENTICAL).warnings[0].to_string(),
         "line 3, column 71: this item of `except` is the same as `match`: the rule never speaks"
     );
-}
-
-/// Cases 5 and 18 with another built-in layer than ours, which has no rule that allows.
-#[test]
-fn the_built_in_layer_neither_short_circuits_nor_is_needed() {
-    static ALLOWS: &[BuiltIn] = &[BuiltIn {
-        name: "built-in-allow",
-        reason: "always",
-        decision: Decision::Allow,
-        speaks: |_, _| true,
-    }];
-    let of = |built_in| {
-        let text: &[&[u8]] = &[b""];
-        Snapshot::with_built_in(text, built_in)
-    };
-    let call = call("fs.write", json!({"path": "policy.yaml"}));
-    let with_allow = of(ALLOWS);
-    let denied = answered(&[("ext", Decision::Deny)]);
-    assert_eq!(said(&judge(&with_allow, &call, &denied)), "deny [built-in-allow ext] because");
-    assert_eq!(said(&judge(&with_allow, &call, &facts())), "allow [built-in-allow] always");
-    assert_eq!(said(&judge(&of(&[]), &call, &facts())), "deny [] no rule allows it");
-    assert_eq!(said(&judge(&of(&[]), &call, &valid())), "allow [token] its token allows it");
 }
 
 #[test]
