@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(all(Framing::Length(3), b"abcdef"), ok("abc", 3, true));
         assert_eq!(all(Framing::Length(9), b"abcdef"), ok("abcdef", 6, false));
         assert_eq!(all(Framing::Close, b"abcdef"), ok("abcdef", 6, false));
-        assert_eq!(all(Framing::Chunked, b"3;x=y\r\nabc\r\n0\r\n\r\nX"), ok("abc", 18, true));
+        assert_eq!(all(Framing::Chunked, b"3;x=y\r\nabc\r\n0\r\n\r\nX"), ok("abc", 17, true));
         assert_eq!(all(Framing::Chunked, b"0\r\nA: b\r\n\r\n"), ok("", 11, true));
         for bad in ["3\nabc", "3\r\nabcd\r\n", "g\r\n", "\r\n", "-1\r\n", "0x3\r\n", "+3\r\n"] {
             assert!(all(Framing::Chunked, bad.as_bytes()).is_err(), "{bad:?}");

@@ -73,7 +73,7 @@ impl Relay {
             let is_ours = is_hop(one, &request.fields) || one.is("host");
             // What is coded, or comes in parts, could not be looked into.
             let hides = ["accept-encoding", "range", "if-range"].iter().any(|name| one.is(name));
-            if !is_ours && !(hides && is_masked) {
+            if !(is_ours || hides && is_masked) {
                 fields.push(Field { name: one.name.clone(), value: self.filled(one)? });
             }
         }

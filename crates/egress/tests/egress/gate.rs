@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data_encoding::BASE64;
-use hotcell_egress::{BUDGET, Budget, Event, Fill, Gate, How, Passage, Refused, Settings, Way};
+use hotcell_egress::{
+    BUDGET, Budget, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -26,6 +28,9 @@ struct World {
 
 struct Inside {
     passage: Passage,
+    credential: String,
+    /// Of its authority.
+    pem: String,
     proxy: SocketAddr,
     rules: Arc<Rules>,
 }
@@ -46,8 +51,11 @@ impl World {
         let proxy = listener.local_addr().unwrap();
         let rules = Arc::new(rules);
         let listeners = vec![OwnedFd::from(listener)];
-        let passage = self.gate.open(listeners, Arc::clone(&rules) as _, fill, budget).unwrap();
-        Inside { passage, proxy, rules }
+        let pass = Pass::new().unwrap();
+        let (credential, pem) = (pass.credential().to_owned(), pass.authority().unwrap());
+        let judge = Arc::clone(&rules) as _;
+        let passage = self.gate.open(pass, listeners, judge, fill, budget).unwrap();
+        Inside { passage, credential, pem, proxy, rules }
     }
 
     fn pid(&self) -> Pid {
@@ -64,7 +72,7 @@ impl Inside {
     }
 
     fn basic(&self) -> String {
-        BASE64.encode(format!("run:{}", self.passage.credential()).as_bytes())
+        BASE64.encode(format!("run:{}", self.credential).as_bytes())
     }
 
     /// A whole request through the proxy, and all that comes back.
@@ -123,7 +131,7 @@ fn tls(stream: TcpStream, name: &str, pem: &[u8]) -> StreamOwned<ClientConnectio
 }
 
 fn upstream() -> Server {
-    Server::answering(|request| ok(request))
+    Server::answering(ok)
 }
 
 #[test]
@@ -249,18 +257,15 @@ fn another_runs_credential_opens_nothing() {
     let world = World::new(&names, None);
     let one = world.open(Rules::of(&[("allowed.test", port)]));
     let other = world.open(Rules::of(&[("allowed.test", port)]));
-    assert_ne!(one.passage.credential(), other.passage.credential());
-    assert_eq!(one.passage.credential().len(), 32);
+    assert_ne!(one.credential, other.credential);
+    assert_eq!(one.credential.len(), 32);
     let crossed = Inside { proxy: other.proxy, ..one };
     let host = format!("allowed.test:{port}");
     let answer = crossed.ask(&format!("http://{host}/"), &host, "");
     assert!(answer.starts_with("HTTP/1.1 407"), "{answer}");
     assert_eq!(server.count(), 0);
     other.rules.wait(|event| matches!(event, Event::Malformed { .. }));
-    assert!(
-        !format!("{:?} {:?}", other.passage, other.rules.events())
-            .contains(other.passage.credential())
-    );
+    assert!(!format!("{:?} {:?}", other.passage, other.rules.events()).contains(&other.credential));
 }
 
 #[test]
@@ -329,7 +334,13 @@ fn without_a_proxy_there_is_no_passage() {
     let start = Box::new(Plain { fails: true, ..Plain::default() });
     let gate = Gate::new(start, Names::of(&[]), Settings::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let closed = gate.open(vec![listener.into()], Arc::new(Rules::of(&[])), None, BUDGET);
+    let closed = gate.open(
+        Pass::new().unwrap(),
+        vec![listener.into()],
+        Arc::new(Rules::of(&[])),
+        None,
+        BUDGET,
+    );
     assert!(closed.unwrap_err().to_string().contains("there is none today"));
 }
 
@@ -365,6 +376,75 @@ fn a_run_makes_as_many_requests_as_it_may() {
         })
         .collect();
     assert_eq!(statuses, ["200", "200", "429"]);
+}
+
+/// What a run may send is the end of what it can send, through a tunnel that nobody looks into as well.
+#[test]
+fn net_29_no_more_goes_out_than_a_run_may_send() {
+    const MOST: u64 = 256 * 1024;
+    let received = Arc::new(Mutex::new(0_u64));
+    let counted = Arc::clone(&received);
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 16 * 1024];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            *counted.lock().unwrap() += length as u64;
+        }
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let budget = Budget { up: MOST, ..BUDGET };
+    let rules = Rules { raw: true, ..Rules::of(&[("allowed.test", server.port())]) };
+    let inside = world.open_with(rules, None, budget);
+    let to = format!("allowed.test:{}", server.port());
+    let mut tunnel = inside.tunnel(&to).unwrap();
+    let mut sent = 0;
+    while sent < 64 * MOST && tunnel.write_all(&[b'x'; 16 * 1024]).is_ok() {
+        sent += 16 * 1024;
+    }
+    assert!(sent < 64 * MOST, "it is cut off");
+    inside.rules.wait(|event| matches!(event, Event::Ended { up: 1.., .. }));
+    until("the end of what was on its way", || *received.lock().unwrap() > 0);
+    assert!(*received.lock().unwrap() <= MOST, "{} bytes came", received.lock().unwrap());
+    // There is nothing left for another one.
+    let mut next = inside.connect();
+    inside.send(&mut next, &format!("http://{to}/"), &to, "Connection: close\r\n");
+    assert!(!drain(&mut next).contains("HTTP/1.1 200"));
+    assert!(inside.passage.counts().up <= MOST);
+}
+
+/// Whoever floods the proxy has its own share of it to fill.
+#[test]
+fn net_27_a_run_that_floods_the_proxy_takes_nothing_from_another() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let flooding = world.open(Rules::of(&[("allowed.test", port)]));
+    let other = world.open(Rules::of(&[("allowed.test", port)]));
+    let before = world.pid();
+    // A head without an end.
+    let mut endless = flooding.connect();
+    let piece = [b'x'; 64 * 1024];
+    drop(endless.write_all(b"GET http://allowed.test/ HTTP/1.1\r\nX: "));
+    for _ in 0..64 {
+        if endless.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    // And half of a head each, by far more of them than it may have; the rest waits before the door.
+    let soon = Duration::from_millis(20);
+    let connect = |_| TcpStream::connect_timeout(&flooding.proxy, soon).ok();
+    let mut open: Vec<TcpStream> = (0..256).filter_map(connect).collect();
+    for stream in &mut open {
+        drop(stream.write_all(b"GET http://allowed.test/ HTTP/1.1\r\nX: "));
+    }
+    let host = format!("allowed.test:{port}");
+    for _ in 0..20 {
+        let answer = other.ask(&format!("http://{host}/"), &host, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!((server.count(), world.pid()), (20, before), "nothing else came, and it lives");
+    drop(open);
 }
 
 #[test]
@@ -483,7 +563,7 @@ fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
 fn net_06_a_tunnel_that_is_looked_into_is_decided_request_by_request() {
     let ca = Ca::new();
     let (_world, inside, server, seen) = secret_world(&ca, true);
-    let pem = inside.passage.authority().unwrap();
+    let pem = inside.pem.clone();
     let to = format!("secret.test:{}", server.port());
     let tunnel = inside.tunnel(&to).unwrap();
     let mut stream = tls(tunnel, "secret.test", pem.as_bytes());

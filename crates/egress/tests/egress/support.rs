@@ -19,17 +19,17 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Names with their answers, one after the other; the last one stays.
 #[derive(Default)]
-pub struct Names {
+pub(crate) struct Names {
     answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
-    pub asked: Mutex<Vec<String>>,
+    pub(crate) asked: Mutex<Vec<String>>,
 }
 
 impl Names {
-    pub fn of(names: &[(&str, &[&str])]) -> Arc<Names> {
+    pub(crate) fn of(names: &[(&str, &[&str])]) -> Arc<Names> {
         let all = Names::default();
         for (name, answers) in names {
             all.then(name, answers);
@@ -37,12 +37,12 @@ impl Names {
         Arc::new(all)
     }
 
-    pub fn then(&self, name: &str, answer: &[&str]) {
+    pub(crate) fn then(&self, name: &str, answer: &[&str]) {
         let answer = answer.iter().map(|address| address.parse().unwrap()).collect();
         self.answers.lock().unwrap().entry(name.into()).or_default().push(answer);
     }
 
-    pub fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 }
@@ -58,29 +58,29 @@ impl Resolver for Names {
 
 /// Allows hosts with ports, and names addresses.
 #[derive(Default)]
-pub struct Rules {
-    pub hosts: Vec<(String, u16)>,
-    pub everything: bool,
-    pub addresses: Vec<IpAddr>,
-    pub intercept: bool,
-    pub raw: bool,
+pub(crate) struct Rules {
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) everything: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) intercept: bool,
+    pub(crate) raw: bool,
     /// Allowed methods; all if there is none.
-    pub methods: Vec<String>,
-    pub events: Mutex<Vec<Event>>,
+    pub(crate) methods: Vec<String>,
+    pub(crate) events: Mutex<Vec<Event>>,
 }
 
 impl Rules {
-    pub fn of(hosts: &[(&str, u16)]) -> Rules {
+    pub(crate) fn of(hosts: &[(&str, u16)]) -> Rules {
         let hosts = hosts.iter().map(|(host, port)| ((*host).to_owned(), *port)).collect();
         Rules { hosts, addresses: vec![LOOPBACK], ..Rules::default() }
     }
 
-    pub fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.events.lock().unwrap().clone()
     }
 
     /// Until an event is there that it looks for.
-    pub fn wait(&self, found: impl Fn(&Event) -> bool) {
+    pub(crate) fn wait(&self, found: impl Fn(&Event) -> bool) {
         until("an event", || self.events().iter().any(&found));
     }
 }
@@ -110,12 +110,12 @@ impl Judge for Rules {
 }
 
 /// One secret for one host, by its placeholder.
-pub struct Secret {
-    pub host: &'static str,
+pub(crate) struct Secret {
+    pub(crate) host: &'static str,
 }
 
-pub const PLACEHOLDER: &str = "hotcell-secret-0123456789abcdef";
-pub const SECRET: &str = "s3cr3t-value-that-nobody-sees";
+pub(crate) const PLACEHOLDER: &str = "hotcell-secret-0123456789abcdef";
+pub(crate) const SECRET: &str = "s3cr3t-value-that-nobody-sees";
 
 impl Fill for Secret {
     fn fill(&self, host: &str, tls: bool, value: &[u8]) -> Result<Vec<u8>, Unfilled> {
@@ -161,13 +161,13 @@ impl Mask for Masker {
 
 /// The airlock as a plain process, without a jail.
 #[derive(Default)]
-pub struct Plain {
-    pub pids: Arc<Mutex<Vec<u32>>>,
-    pub fails: bool,
+pub(crate) struct Plain {
+    pub(crate) pids: Arc<Mutex<Vec<u32>>>,
+    pub(crate) fails: bool,
 }
 
 impl Plain {
-    pub fn new() -> (Box<Plain>, Arc<Mutex<Vec<u32>>>) {
+    pub(crate) fn new() -> (Box<Plain>, Arc<Mutex<Vec<u32>>>) {
         let plain = Plain::default();
         let pids = Arc::clone(&plain.pids);
         (Box::new(plain), pids)
@@ -202,13 +202,13 @@ impl Start for Plain {
 }
 
 /// A server that gives each connection to a function, and counts them.
-pub struct Server {
-    pub address: SocketAddr,
-    pub connections: Arc<AtomicUsize>,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Server {
+    pub(crate) fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -225,20 +225,20 @@ impl Server {
     }
 
     /// One answer to each request, made of its head and body.
-    pub fn answering(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    pub(crate) fn answering(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Server {
         Server::start(move |stream| answer_all(stream, &answer))
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-pub fn answer_all(mut stream: impl Read + Write, answer: &dyn Fn(&str) -> Vec<u8>) {
+pub(crate) fn answer_all(mut stream: impl Read + Write, answer: &dyn Fn(&str) -> Vec<u8>) {
     while let Some(request) = request(&mut stream) {
         if stream.write_all(&answer(&request)).is_err() || stream.flush().is_err() {
             return;
@@ -247,7 +247,7 @@ pub fn answer_all(mut stream: impl Read + Write, answer: &dyn Fn(&str) -> Vec<u8
 }
 
 /// A head, and as many bytes as it announces.
-pub fn request(stream: &mut impl Read) -> Option<String> {
+pub(crate) fn request(stream: &mut impl Read) -> Option<String> {
     let mut bytes = Vec::new();
     let mut byte = [0];
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -264,18 +264,18 @@ pub fn request(stream: &mut impl Read) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-pub fn ok(body: &str) -> Vec<u8> {
+pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 /// An authority of the tests' own.
-pub struct Ca {
+pub(crate) struct Ca {
     issuer: Issuer<'static, KeyPair>,
-    pub pem: tempfile::NamedTempFile,
+    pub(crate) pem: tempfile::NamedTempFile,
 }
 
 impl Ca {
-    pub fn new() -> Ca {
+    pub(crate) fn new() -> Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -286,11 +286,15 @@ impl Ca {
         Ca { issuer: Issuer::new(params, key), pem }
     }
 
-    pub fn path(&self) -> Option<PathBuf> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         Some(self.pem.path().to_owned())
     }
 
-    pub fn config(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Arc<ServerConfig> {
+    pub(crate) fn config(
+        &self,
+        name: &str,
+        change: impl Fn(&mut CertificateParams),
+    ) -> Arc<ServerConfig> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         change(&mut params);
@@ -306,7 +310,7 @@ impl Ca {
     }
 
     /// An HTTPS server for a name.
-    pub fn answering(
+    pub(crate) fn answering(
         &self,
         name: &str,
         answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
@@ -320,7 +324,7 @@ impl Ca {
     }
 }
 
-pub fn secure(
+pub(crate) fn secure(
     config: Arc<ServerConfig>,
     serve: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + 'static,
 ) -> Server {
@@ -331,7 +335,7 @@ pub fn secure(
 }
 
 /// Waits for something that has to come, for as long as a slow machine may take.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} did not come");
@@ -340,7 +344,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// All that comes until the end.
-pub fn drain(stream: &mut impl Read) -> String {
+pub(crate) fn drain(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
     drop(stream.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
