@@ -23,7 +23,7 @@ pub struct Connect {
     /// What of a request can be seen; of what is encrypted nothing can.
     #[schemars(extend("x-hotcell" = "method"))]
     pub method: Option<String>,
-    /// With its query.
+    /// Without its query.
     #[schemars(length(max = PATH_MOST))]
     pub path: Option<String>,
 }

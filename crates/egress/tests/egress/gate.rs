@@ -228,6 +228,36 @@ fn a_tunnel_carries_tls_from_end_to_end() {
 }
 
 #[test]
+fn net_08_a_tunnel_is_for_the_name_that_was_allowed() {
+    let ca = Ca::new();
+    let heard = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&heard);
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 1024];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            *counted.lock().unwrap() += length;
+        }
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", server.port())]));
+    let pem = std::fs::read(ca.pem.path()).unwrap();
+    // Another name, and none, which is what an address is greeted with.
+    for name in ["other.test", "allowed.test.evil.test", "192.0.2.1"] {
+        let tunnel = inside.tunnel(&format!("allowed.test:{}", server.port())).unwrap();
+        let mut stream = tls(tunnel, name, &pem);
+        assert!(stream.write_all(b"x").and_then(|()| stream.flush()).is_err(), "{name}");
+    }
+    assert_eq!(*heard.lock().unwrap(), 0, "nothing was passed on");
+    // The control: the same greeting with the right name is.
+    let tunnel = inside.tunnel(&format!("allowed.test:{}", server.port())).unwrap();
+    let mut stream = tls(tunnel, "allowed.test", &pem);
+    stream.sock.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(stream.write_all(b"x").and_then(|()| stream.flush()).is_err());
+    until("the greeting", || *heard.lock().unwrap() > 0);
+}
+
+#[test]
 fn net_09_a_raw_tunnel_needs_a_rule_of_its_own() {
     let server = Server::start(|mut stream| {
         drop(stream.write_all(b"220 hello\r\n"));
