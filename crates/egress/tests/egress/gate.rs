@@ -2,14 +2,16 @@
 //! that process dies.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use hotcell_egress::{
-    BUDGET, Budget, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
+    BUDGET, Budget, Event, Fill, Gate, Host, How, Pass, Passage, Refused, Resolver, Settings,
+    Unresolved, Way,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
@@ -475,6 +477,62 @@ fn net_27_a_run_that_floods_the_proxy_takes_nothing_from_another() {
     }
     assert_eq!((server.count(), world.pid()), (20, before), "nothing else came, and it lives");
     drop(open);
+}
+
+/// Nobody answers for `slow.test`, as long as anybody waits.
+struct Slow {
+    names: Arc<Names>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Resolver for Slow {
+    fn resolve(
+        &self,
+        name: &Host,
+        party: u64,
+        deadline: Instant,
+    ) -> Result<Vec<IpAddr>, Unresolved> {
+        if name.as_str() == "slow.test" {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            return Err(Unresolved::Late);
+        }
+        self.names.resolve(name, party, deadline)
+    }
+}
+
+#[test]
+fn out_10_names_that_never_come_hold_up_no_other_run() {
+    let server = upstream();
+    let port = server.port();
+    let (start, pids) = Plain::new();
+    let waiting = Arc::<AtomicUsize>::default();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let slow = Slow { names, waiting: Arc::clone(&waiting) };
+    let world = World { gate: Gate::new(start, Arc::new(slow), Settings::default()), pids };
+    let hosts = [("slow.test", port), ("allowed.test", port)];
+    let patient = Budget { connect_time: 20_000, ..BUDGET };
+    let first = world.open_with(Rules::of(&hosts), None, patient);
+    let other = world.open(Rules::of(&hosts));
+    // As many as it may have, all of which wait.
+    let to = format!("slow.test:{port}");
+    let mut open: Vec<TcpStream> = (0..64).map(|_| first.connect()).collect();
+    for stream in &mut open {
+        first.send(stream, &format!("http://{to}/"), &to, "");
+    }
+    until("those that wait", || waiting.load(Ordering::SeqCst) > 8);
+    let begun = Instant::now();
+    let host = format!("allowed.test:{port}");
+    for _ in 0..20 {
+        let answer = other.ask(&format!("http://{host}/"), &host, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    // And who waits is told in the end.
+    let impatient = Budget { connect_time: 50, ..BUDGET };
+    let late = world.open_with(Rules::of(&hosts), None, impatient);
+    let answer = late.ask(&format!("http://{to}/"), &to, "");
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("in time"), "{answer}");
 }
 
 #[test]
