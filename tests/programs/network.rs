@@ -328,8 +328,8 @@ fn learned(world: &mut World, words: &[&str]) -> Result<(Value, BTreeSet<String>
                 // An internal one, as of a mirror, has to be named besides.
                 Some(address) if address.contains(':') => hosts.insert(format!("[{address}]")),
                 Some(address) => hosts.insert(address.to_owned()),
-                None if why == "no rule allows it" => hosts.insert(host.to_owned()),
-                None => return Err(format!("`{host}` cannot be reached: {why}")),
+                false if why == "no rule allows it" => hosts.insert(host.to_owned()),
+                false => return Err(format!("`{host}` cannot be reached: {why}")),
             };
         }
         if hosts.len() == before {

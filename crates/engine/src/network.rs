@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, Event, Gate, Jailed, Judge, Pass, Passage, Protocol, Ruling, Settings, Starter,
-    System, Wanted,
+    BUDGET, Closed, Event, Gate, Jailed, Judge, Pass, Passage, Protocol, Refused as NotReached,
+    Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
 use hotcell_policy::{Account, Facts, Verdict};
@@ -300,10 +300,9 @@ impl Border {
     }
 
     /// Something else than the policy was against it, or it went wrong.
-    fn note(&self, wanted: &Wanted, why: &str) {
-        let Ok(call) = self.call_of(host_text(wanted), wanted) else { return };
+    fn note(&self, call: &Call, why: &str) {
         let facts = Facts { now: now(), ..self.facts.clone() };
-        let story = Story::new(&call, &facts, &Account::default(), &self.book);
+        let story = Story::new(call, &facts, &Account::default(), &self.book);
         let mut draft = story.refusal(Decision::Deny);
         draft.reason = Some(why.to_owned());
         draft.status = Some(Status::Blocked);
@@ -348,8 +347,13 @@ impl Judge for Border {
         let Ok(call) = self.call_of(with_port(host, wanted.port), wanted) else { return false };
         let mut facts = Facts { now: now(), ..self.facts.clone() };
         let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
-        policy.names_host(&call)
-            && matches!(judge_asking(policy, extension, &call, &mut facts), Verdict::Allow(_))
+        let is_named = policy.names_host(&call)
+            && matches!(judge_asking(policy, extension, &call, &mut facts), Verdict::Allow(_));
+        if !is_named {
+            // By the address, since that is what a rule would have to name.
+            self.note(&call, "it is internal, and no rule names this very address");
+        }
+        is_named
     }
 
     fn happened(&self, event: &Event) {
@@ -359,9 +363,12 @@ impl Judge for Border {
                 self.count(|traffic| traffic.refused += 1);
                 let Some(wanted) = wanted else { return };
                 self.tell(wanted, &refusal.why, &refusal.fix);
+                let kind = refusal.kind;
                 // What the policy refused is recorded already.
-                if refusal.kind != hotcell_egress::Refused::Policy {
-                    self.note(wanted, &refusal.why);
+                if !matches!(kind, NotReached::Policy | NotReached::Internal(_))
+                    && let Ok(call) = self.call_of(host_text(wanted), wanted)
+                {
+                    self.note(&call, &refusal.why);
                 }
             }
             Event::Ended { up, down, .. } => self.count(|traffic| {
@@ -369,7 +376,8 @@ impl Judge for Border {
                 traffic.down = traffic.down.saturating_add(*down);
             }),
             Event::Malformed { .. } => self.count(|traffic| traffic.refused += 1),
-            Event::Lost { .. } | Event::Restored => {}
+            Event::Lost { .. } => self.count(|traffic| traffic.lost += 1),
+            Event::Restored => {}
         }
     }
 }

@@ -289,6 +289,8 @@ struct Reached {
     /// Bytes towards the network, and back.
     up: u64,
     down: u64,
+    /// How often the proxy was lost, and every connection with it.
+    lost: u64,
     /// The first of what was refused, each once.
     refusals: Vec<NotReached>,
 }
@@ -303,9 +305,10 @@ struct NotReached {
 
 impl From<Traffic> for Reached {
     fn from(traffic: Traffic) -> Reached {
-        let Traffic { allowed, refused, up, down, refusals } = traffic;
+        let Traffic { allowed, refused, up, down, lost, refusals } = traffic;
         let told = |Refusal { host, why, fix }| NotReached { host, why, fix };
-        Reached { allowed, refused, up, down, refusals: refusals.into_iter().map(told).collect() }
+        let refusals = refusals.into_iter().map(told).collect();
+        Reached { allowed, refused, up, down, lost, refusals }
     }
 }
 

@@ -188,6 +188,10 @@ fn not_reached(traffic: &Traffic) -> String {
         let fix: Vec<String> = fix.lines().map(harmless).collect();
         text.push_str(&format!("  fix: {}\n", fix.join("\n       ")));
     }
+    if traffic.lost > 0 {
+        let times = traffic.lost;
+        text.push_str(&format!("hotcell: the proxy of the run was lost, {times} times\n"));
+    }
     match traffic.refusals.len().checked_sub(TOLD) {
         Some(more) if more > 0 => {
             text.push_str(&format!("hotcell: {more} more were not reached; --json lists them\n"));
