@@ -321,16 +321,18 @@ fn learned(world: &mut World, words: &[&str]) -> Result<(Value, BTreeSet<String>
         let before = hosts.len();
         for refusal in &refusals {
             let (host, why) = (refusal["host"].as_str().unwrap(), refusal["why"].as_str().unwrap());
-            match why
-                .strip_prefix("one of its addresses is ")
-                .and_then(|rest| rest.split(',').next())
-            {
+            let is_inside = why.starts_with("one of its addresses is ");
+            match (is_inside, why == "no rule allows it") {
                 // An internal one, as of a mirror, has to be named besides.
-                Some(address) if address.contains(':') => hosts.insert(format!("[{address}]")),
-                Some(address) => hosts.insert(address.to_owned()),
-                false if why == "no rule allows it" => hosts.insert(host.to_owned()),
-                false => return Err(format!("`{host}` cannot be reached: {why}")),
-            };
+                (true, _) => {
+                    let fix = refusal["fix"].as_str().unwrap();
+                    hosts.insert(fix.split('`').nth(1).unwrap().to_owned());
+                }
+                (false, true) => {
+                    hosts.insert(host.to_owned());
+                }
+                (false, false) => return Err(format!("`{host}` cannot be reached: {why}")),
+            }
         }
         if hosts.len() == before {
             return Err(format!("it is still refused: {refusals:?}"));
