@@ -6,7 +6,11 @@
 mod binary;
 mod environments;
 mod humaneval;
+mod network;
 mod node;
+#[path = "../../crates/cli/tests/common/pty.rs"]
+#[expect(dead_code, reason = "the tests of the command line need more of it")]
+mod pty;
 mod python;
 mod science;
 mod shell;

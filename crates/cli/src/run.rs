@@ -50,9 +50,9 @@ const EXAMPLES: &str = "Examples:
 /// Runs a file, code or a command in a sandbox
 ///
 /// The program sees the system's read-only directories, its own empty /tmp, and its working
-/// directory /work with the inputs in it. It has no network and nothing of the environment. Options
-/// of hotcell come before FILE; everything after it belongs to the program. Ctrl-C ends the run with
-/// everything in it; a second one does not wait for that.
+/// directory /work with the inputs in it. It has nothing of the environment, and no network unless
+/// `--network` gives it one. Options of hotcell come before FILE; everything after it belongs to the
+/// program. Ctrl-C ends the run with everything in it; a second one does not wait for that.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = USAGE,
@@ -108,7 +108,7 @@ pub(crate) struct Args {
     /// Let the program reach the hosts that the policy allows (rules about `net.connect`), through the proxy
     /// that its environment names, and nothing else (docs/network.md)
     #[arg(long)]
-    net: bool,
+    network: bool,
 
     /// Print one JSON document when the run has ended, instead of its output (docs/result.md)
     #[arg(long)]
@@ -270,7 +270,7 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
         template: Some(template.name.into()),
         limits: given,
         no_zygote: args.no_zygote,
-        network: args.net,
+        network: args.network,
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

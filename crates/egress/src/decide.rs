@@ -150,9 +150,15 @@ fn leads_inside(wanted: &Wanted, address: IpAddr, kind: Kind) -> Refusal {
         Some(_) => format!("it is {kind}"),
         None => format!("one of its addresses is {address}, {kind}"),
     };
+    // As a policy writes it: 80 and 443 are meant without a port.
+    let spelled = match (address, wanted.port) {
+        (IpAddr::V4(address), 80 | 443) => address.to_string(),
+        (IpAddr::V6(address), 80 | 443) => format!("[{address}]"),
+        (address, port) => SocketAddr::new(address, port).to_string(),
+    };
     let fix = match wanted.host.address() {
-        Some(_) => "a policy has to name this very address to allow it".to_owned(),
-        None => format!("a policy has to name {address} itself besides the host to allow it"),
+        Some(_) => format!("a policy has to name this very address to allow it: `{spelled}`"),
+        None => format!("a policy has to name `{spelled}` itself besides the host to allow it"),
     };
     Refusal::new(Refused::Internal(kind), not_reached(wanted), why, fix)
 }

@@ -54,6 +54,7 @@ use crate::stage::{Stage, Watch};
 use crate::surroundings::Surroundings;
 use crate::tokens::{TokenAnswer, TokenAsk};
 use crate::under_way::UnderWay;
+use crate::web::Outside;
 use crate::workflow::WorkflowAsk;
 
 /// Where checkpoints of a record go.
@@ -282,6 +283,8 @@ pub struct Engine {
     pub(crate) network: NetworkOptions,
     /// The way out for runs, made when the first one needs it.
     pub(crate) way_out: OnceLock<WayOut>,
+    /// The same for hotcell itself.
+    pub(crate) outside: OnceLock<Outside>,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
     /// Held by whoever opens it: a second launcher would be one too many.
@@ -350,6 +353,7 @@ impl Engine {
             gate: Gate::default(),
             network: options.network,
             way_out: OnceLock::new(),
+            outside: OnceLock::new(),
             settings,
             sandbox: OnceLock::new(),
             opening: Mutex::default(),

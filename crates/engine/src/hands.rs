@@ -86,6 +86,7 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, permit.constraints(), &tool),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
+            Work::Web(errand) => self.go_out(call, errand, ready.limits.timeout),
             Work::InSandbox { tool, job, crossing, copied } => {
                 // Until the run is over.
                 let _held = ready.held;
@@ -266,5 +267,6 @@ fn ran_of(outcome: &Outcome) -> Ran {
         truncated: is_cut(&outcome.stdout) || is_cut(&outcome.stderr),
         artifacts: outcome.artifacts.clone(),
         changes: None,
+        network: outcome.network.clone(),
     }
 }

@@ -60,6 +60,7 @@ mod surroundings;
 mod tests;
 mod tokens;
 mod under_way;
+mod web;
 mod weigh;
 mod workflow;
 

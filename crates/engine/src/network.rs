@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, End, Event, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol, Ruling,
-    Settings, Starter, System, Wanted,
+    BUDGET, Closed, End, Event, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol,
+    Refused as NotReached, Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
 use hotcell_policy::{Account, Facts, Verdict, judge};
@@ -459,7 +459,13 @@ impl Judge for Border {
             IpAddr::V6(address) => format!("[{address}]"),
         };
         let call = self.call_of(with_port(host, wanted.port), wanted);
-        call.is_ok_and(|call| self.allows_by_name(&call))
+        let Ok(call) = call else { return false };
+        let is_named = self.allows_by_name(&call);
+        if !is_named && self.is_recorded(wanted) {
+            // By the address, since that is what a rule would have to name.
+            self.record_denied(Ok(call), "it is internal, and no rule names this very address");
+        }
+        is_named
     }
 
     fn happened(&self, event: &Event) {
@@ -474,7 +480,7 @@ impl Judge for Border {
                 self.count(|traffic| traffic.refused += 1);
                 self.tell(&host_text(wanted), &refusal.why, &refusal.fix);
                 // What the policy refused is recorded already.
-                if refusal.kind != hotcell_egress::Refused::Policy {
+                if !matches!(refusal.kind, NotReached::Policy | NotReached::Internal(_)) {
                     self.note(wanted, &refusal.why);
                 }
             }
@@ -492,7 +498,8 @@ impl Judge for Border {
                 self.count(|traffic| traffic.refused += 1);
                 self.note_unclear(Protocol::Tcp, &format!("the proxy does not take it: {why:?}"));
             }
-            Event::Lost { .. } | Event::Restored => {}
+            Event::Lost { .. } => self.count(|traffic| traffic.lost += 1),
+            Event::Restored => {}
         }
     }
 }

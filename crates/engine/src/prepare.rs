@@ -28,6 +28,7 @@ use crate::network::{self, BELIEVED, Border, CERTIFICATES, Crossing};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 use crate::surroundings::Surroundings;
+use crate::web::Errand;
 
 /// A call that can be carried out at once.
 pub(crate) struct Ready<'e> {
@@ -54,6 +55,7 @@ pub(crate) enum Work<'e> {
         copied: Option<(Arc<Copied>, Root)>,
     },
     Environment(Task),
+    Web(Errand),
 }
 
 /// What is done in this process.
@@ -77,13 +79,17 @@ impl<'e> Ready<'e> {
         }
     }
 
-    /// Who decides where a run may go that has a way out.
+    /// Who decides where a call may go that has a way out.
     pub(crate) fn watch(
         &mut self,
         border: impl FnOnce() -> Result<Border, Problem>,
     ) -> Result<(), Problem> {
-        if let Work::InSandbox { crossing: Some(crossing), .. } = &mut self.work {
-            crossing.border = Some(Arc::new(border()?));
+        match &mut self.work {
+            Work::InSandbox { crossing: Some(crossing), .. } => {
+                crossing.border = Some(Arc::new(border()?));
+            }
+            Work::Web(errand) => errand.border = Some(border()?),
+            Work::InSandbox { crossing: None, .. } | Work::Here(_) | Work::Environment(_) => {}
         }
         Ok(())
     }
@@ -91,7 +97,7 @@ impl<'e> Ready<'e> {
     /// What a sandbox is needed for.
     pub(crate) fn job(&self) -> Option<&Job> {
         match &self.work {
-            Work::Here(_) | Work::Environment(_) => None,
+            Work::Here(_) | Work::Environment(_) | Work::Web(_) => None,
             Work::InSandbox { job, .. } => Some(job),
         }
     }
@@ -99,7 +105,7 @@ impl<'e> Ready<'e> {
     /// Whether it runs in a sandbox, sooner or later.
     pub(crate) fn needs_a_turn(&self) -> bool {
         match &self.work {
-            Work::Here(_) => false,
+            Work::Here(_) | Work::Web(_) => false,
             Work::InSandbox { .. } => true,
             Work::Environment(task) => matches!(task, Task::Create(_)),
         }
@@ -143,6 +149,11 @@ impl Engine {
                 let wanted = tool.wanted(call.args());
                 let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
                 self.for_an_environment(call, constraints, wanted, attached)
+            }
+            BuiltIn::Web(tool) => {
+                let wanted = tool.wanted(call.args());
+                let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
+                self.for_the_web(call, constraints, wanted)
             }
             BuiltIn::Absent(absent) => {
                 Err(Problem::from(absent.error().clone()).of(ProblemKind::Error))
@@ -286,7 +297,7 @@ pub(crate) fn can_be_kept_here(
 }
 
 /// The most that the rules allow what they allow.
-fn ceilings(constraints: &Constraints) -> SomeLimits {
+pub(crate) fn ceilings(constraints: &Constraints) -> SomeLimits {
     let Constraints { memory, timeout, cpu, processes, disk, output, .. } = *constraints;
     SomeLimits { memory, timeout, cpu, pids: processes, disk, output, ..SomeLimits::default() }
 }

@@ -155,6 +155,10 @@ impl Engine {
                 let why = "it is about environments, which are others by now";
                 return Err(refused(old, why, "make the call anew"));
             }
+            Some(BuiltIn::Web(_)) => {
+                let why = "it asked others, who answer otherwise by now";
+                return Err(refused(old, why, "make the call anew"));
+            }
             Some(BuiltIn::Pure(_) | BuiltIn::Absent(_)) | None => Attached::default(),
         };
         let (name, version) = key;

@@ -267,7 +267,7 @@ fn a_pattern_that_could_be_slow_is_not() {
 }
 
 #[test]
-fn a_host_is_matched_by_whole_labels_and_written_in_one_way() {
+fn net_22_a_host_is_matched_by_whole_labels_and_written_in_one_way() {
     for (pattern, yes, no) in [
         (
             "example.com",

@@ -90,8 +90,10 @@ pub(crate) fn tools(catalog: &Catalog) -> Vec<Tool> {
     let mut tools = Vec::new();
     if let Some(run) = catalog.run.as_ref().filter(|_| catalog.rights.run) {
         let what = "Runs code (python, javascript, shell) or a command in a sandbox, in an empty directory with \
-                    the given files. It has no network and sees nothing of the host. What it prints and the \
-                    files it makes are the answer; images are shown, everything else is an artifact:// link.";
+                    the given files. It sees nothing of the host, and has no network unless `network` is true: \
+                    then it reaches the hosts that the policy allows, through the proxy that its variables name. \
+                    What it prints and the files it makes are the answer; images are shown, everything else is \
+                    an artifact:// link.";
         let mut tool = new::<Code>(RUN_CODE, "Run code in a sandbox", what, &[Effect::Execute]);
         tool.output_schema = output_of(run);
         tools.push(tool);

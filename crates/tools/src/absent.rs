@@ -40,20 +40,6 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
     };
     vec![
         absent(
-            &WEB_SEARCH,
-            web_search,
-            "the web was not searched",
-            "there is no provider",
-            "register a tool that searches, under a name of its own",
-        ),
-        absent(
-            &HTTP_FETCH,
-            http_fetch,
-            "nothing was fetched",
-            "there is no network for tools yet",
-            "fetch it outside of hotcell, and hand it in as a file or as an argument",
-        ),
-        absent(
             &change::SPEC,
             change::tool,
             "nothing was changed",
@@ -85,83 +71,6 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
 }
 
 const TEXT_MOST: usize = 1 << 20;
-const QUERY_MOST: usize = 1000;
-const RESULTS_MOST: u64 = 50;
-
-#[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "a type that only its schema is made from")]
-struct WebSearch {
-    #[schemars(length(min = 1, max = QUERY_MOST))]
-    query: String,
-    /// Most results.
-    #[serde(default = "ten")]
-    #[schemars(range(min = 1, max = RESULTS_MOST))]
-    most: u64,
-}
-
-fn ten() -> u64 {
-    10
-}
-
-#[derive(Serialize, JsonSchema)]
-struct WebResult {
-    title: String,
-    url: String,
-    text: String,
-}
-
-static WEB_SEARCH: Spec = spec(
-    "web.search",
-    "web",
-    &[Effect::Network],
-    "Searches the web. There is no provider yet, so that every call is an error.",
-);
-
-fn web_search() -> Result<Tool, Fault> {
-    let example = (
-        json!({"query": "rust"}),
-        json!([{"title": "Rust", "url": "https://rust-lang.org/", "text": "A language"}]),
-    );
-    tool_of::<WebSearch, Vec<WebResult>>(&WEB_SEARCH, [example])
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "a type that only its schema is made from")]
-struct HttpFetch {
-    #[schemars(extend("x-hotcell" = "url"))]
-    url: String,
-    #[serde(default = "get")]
-    #[schemars(extend("x-hotcell" = "method"))]
-    method: String,
-    #[schemars(length(max = TEXT_MOST))]
-    body: Option<String>,
-}
-
-fn get() -> String {
-    "GET".into()
-}
-
-#[derive(Serialize, JsonSchema)]
-struct Fetched {
-    status: u16,
-    body: String,
-    truncated: bool,
-}
-
-static HTTP_FETCH: Spec = spec(
-    "http_fetch",
-    "web",
-    &[Effect::Network],
-    "Fetches a URL. There is no network for tools yet, so that every call is an error.",
-);
-
-fn http_fetch() -> Result<Tool, Fault> {
-    let example = (
-        json!({"url": "https://example.com/"}),
-        json!({"status": 200, "body": "hello", "truncated": false}),
-    );
-    tool_of::<HttpFetch, Fetched>(&HTTP_FETCH, [example])
-}
 
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "a type that only its schema is made from")]

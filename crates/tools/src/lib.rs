@@ -1,7 +1,7 @@
 //! The tools that every hotcell has. Each says what it is in the tool standard, and is carried out in one
-//! of five ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
+//! of six ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
 //! ([`TreeTool`]), as a program in a sandbox ([`SandboxedTool`]), by the engine, which keeps environments
-//! ([`EnvironmentTool`]), or not at all yet ([`Absent`]).
+//! ([`EnvironmentTool`]) or has a network of its own ([`WebTool`]), or not at all yet ([`Absent`]).
 //!
 //! Nothing here starts a program, writes a file or decides whether a call may happen: a sandboxed tool
 //! turns arguments into a [`Plan`] and what became of it into an answer; the rest is for whoever runs it.
@@ -27,6 +27,7 @@ mod pure;
 mod sandboxed;
 mod spec;
 mod tree;
+pub mod web;
 
 use std::fmt;
 
@@ -36,6 +37,7 @@ pub use absent::Absent;
 pub use environment::EnvironmentTool;
 pub use sandboxed::{Attached, Plan, Program, Ran, SandboxedTool, Source, run};
 pub use tree::{Deadline, TreeTool};
+pub use web::WebTool;
 
 /// A tool, by the way it is carried out.
 pub enum BuiltIn {
@@ -47,6 +49,8 @@ pub enum BuiltIn {
     Sandboxed(Box<dyn SandboxedTool>),
     /// By the engine, which keeps environments.
     Environment(EnvironmentTool),
+    /// By the engine, which judges each connection.
+    Web(WebTool),
     /// Not yet: a call of it is answered with why.
     Absent(Absent),
 }
@@ -59,6 +63,7 @@ impl BuiltIn {
             BuiltIn::Tree(tool) => *tool.spec(),
             BuiltIn::Sandboxed(tool) => *tool.spec(),
             BuiltIn::Environment(tool) => *tool.spec(),
+            BuiltIn::Web(tool) => *tool.spec(),
             BuiltIn::Absent(tool) => *tool.spec(),
         }
     }
@@ -70,6 +75,7 @@ impl BuiltIn {
             BuiltIn::Tree(tool) => tool.tool(),
             BuiltIn::Sandboxed(tool) => tool.tool(),
             BuiltIn::Environment(tool) => tool.tool(),
+            BuiltIn::Web(tool) => tool.tool(),
             BuiltIn::Absent(tool) => tool.tool(),
         }
     }
@@ -82,6 +88,7 @@ impl fmt::Debug for BuiltIn {
             BuiltIn::Tree(_) => "Tree",
             BuiltIn::Sandboxed(_) => "Sandboxed",
             BuiltIn::Environment(_) => "Environment",
+            BuiltIn::Web(_) => "Web",
             BuiltIn::Absent(_) => "Absent",
         };
         f.debug_tuple(kind).field(&self.spec().name).finish()
@@ -90,8 +97,14 @@ impl fmt::Debug for BuiltIn {
 
 /// All of them, by name.
 pub fn built_in() -> Vec<BuiltIn> {
-    let ways =
-        [pure::tools(), tree::tools(), sandboxed::tools(), environment::tools(), absent::tools()];
+    let ways = [
+        pure::tools(),
+        tree::tools(),
+        sandboxed::tools(),
+        environment::tools(),
+        web::tools(),
+        absent::tools(),
+    ];
     let mut all: Vec<BuiltIn> = ways.into_iter().flatten().collect();
     all.sort_by_cached_key(|tool| tool.spec().name);
     all

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use hotcell_request::{Fault, Spec, Tool, ToolError};
-use hotcell_types::{Artifact, SomeLimits, Status, Template};
+use hotcell_types::{Artifact, Refusal, SomeLimits, Status, Template, Traffic};
 use hotcell_workspace::{Change, ChangeKind, Changeset};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -128,6 +128,8 @@ pub struct Ran {
     pub artifacts: Vec<Artifact>,
     /// What was changed in the working copy, if there was one.
     pub changes: Option<Changeset>,
+    /// What it did with its network, if it had one.
+    pub network: Option<Traffic>,
 }
 
 impl Plan {
@@ -273,6 +275,41 @@ struct Ended {
     /// What it changed in its copy of the workspace, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Changes>,
+    /// What it did with its network, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Reached>,
+}
+
+/// What went over a run's network, as it was seen from outside.
+#[derive(Serialize, JsonSchema)]
+struct Reached {
+    /// Connections and requests that were let through, and that were not.
+    allowed: u64,
+    refused: u64,
+    /// Bytes towards the network, and back.
+    up: u64,
+    down: u64,
+    /// How often the proxy was lost, and every connection with it.
+    lost: u64,
+    /// The first of what was refused, each once.
+    refusals: Vec<NotReached>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct NotReached {
+    host: String,
+    why: String,
+    /// What would allow it.
+    fix: String,
+}
+
+impl From<Traffic> for Reached {
+    fn from(traffic: Traffic) -> Reached {
+        let Traffic { allowed, refused, up, down, lost, refusals } = traffic;
+        let told = |Refusal { host, why, fix }| NotReached { host, why, fix };
+        let refusals = refusals.into_iter().map(told).collect();
+        Reached { allowed, refused, up, down, lost, refusals }
+    }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -324,6 +361,7 @@ fn ended(ran: &Ran) -> Result<Ended, ToolError> {
             .map(|Artifact { path, bytes, sha256 }| File { path, bytes, sha256 })
             .collect(),
         changes: changes(ran),
+        network: ran.network.clone().map(Reached::from),
     })
 }
 

@@ -138,6 +138,9 @@ pub struct Traffic {
     /// Bytes towards the network, and back.
     pub up: u64,
     pub down: u64,
+    /// How often the proxy was lost, and every connection with it.
+    #[serde(default)]
+    pub lost: u64,
     /// The first of what was refused, each once.
     pub refusals: Vec<Refusal>,
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use hotcell_api::Called;
 use hotcell_types::{
     Artifact, BlockedSyscall, CallId, Exit, LayerReport, Level, Limit, Limits, Outcome, Output,
-    Skipped, Start, Status, Timing, Traffic, Usage,
+    Refusal, Skipped, Start, Status, Timing, Traffic, Usage,
 };
 use serde::Serialize;
 
@@ -163,10 +163,44 @@ pub(super) fn remarks(outcome: &Outcome, limits: &Limits) -> String {
             "hotcell: the run was killed from outside; how its program ended is not known\n",
         );
     }
+    if let Some(traffic) = &outcome.network {
+        text.push_str(&not_reached(traffic));
+    }
     if let Some(why) = &outcome.error {
         text.push_str(
             &Problem::error("hotcell itself failed").why(why).text(crate::print::colour()),
         );
+    }
+    text
+}
+
+/// What the run wanted to reach and did not, the first few by host, each with what would allow it.
+fn not_reached(traffic: &Traffic) -> String {
+    const TOLD: usize = 3;
+    let mut text = String::new();
+    for refusal in traffic.refusals.iter().take(TOLD) {
+        let Refusal { host, why, fix } = refusal;
+        text.push_str(&format!(
+            "hotcell: `{}` was not reached\n  why: {}\n",
+            harmless(host),
+            harmless(why)
+        ));
+        let fix: Vec<String> = fix.lines().map(harmless).collect();
+        text.push_str(&format!("  fix: {}\n", fix.join("\n       ")));
+    }
+    if traffic.lost > 0 {
+        let times = traffic.lost;
+        text.push_str(&format!("hotcell: the proxy of the run was lost, {times} times\n"));
+    }
+    match traffic.refusals.len().checked_sub(TOLD) {
+        Some(more) if more > 0 => {
+            text.push_str(&format!("hotcell: {more} more were not reached; --json lists them\n"));
+        }
+        _ if traffic.refusals.is_empty() && traffic.refused > 0 => text.push_str(&format!(
+            "hotcell: the proxy refused {} requests of the run as malformed\n",
+            traffic.refused
+        )),
+        _ => {}
     }
     text
 }
@@ -274,6 +308,30 @@ pub(crate) mod tests {
             outcome.limit = Some(limit);
             assert_eq!(remarks(&outcome, &limits), expected);
         }
+    }
+
+    #[test]
+    fn what_was_not_reached_is_named_with_the_rule_and_bounded() {
+        let refusal = |n: usize| Refusal {
+            host: format!("h{n}.test"),
+            why: "no rule allows it\u{1b}[2J".into(),
+            fix: "a policy with this:\n- a rule".into(),
+        };
+        let mut outcome = outcome(Status::Success);
+        outcome.network = Some(Traffic { refused: 1, ..Traffic::default() });
+        let unread = "hotcell: the proxy refused 1 requests of the run as malformed\n";
+        assert_eq!(remarks(&outcome, &limits()), unread);
+        let traffic = Traffic { refused: 9, refusals: vec![refusal(0)], ..Traffic::default() };
+        outcome.network = Some(traffic);
+        let text = remarks(&outcome, &limits());
+        assert!(text.starts_with("hotcell: `h0.test` was not reached\n  why: no rule allows it"));
+        assert!(text.ends_with("\n  fix: a policy with this:\n       - a rule\n"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        let refusals = (0..5).map(refusal).collect();
+        outcome.network = Some(Traffic { refused: 9, refusals, ..Traffic::default() });
+        let text = remarks(&outcome, &limits());
+        assert_eq!(text.matches("was not reached").count(), 3);
+        assert!(text.ends_with("hotcell: 2 more were not reached; --json lists them\n"), "{text}");
     }
 
     #[test]

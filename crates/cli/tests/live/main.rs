@@ -17,6 +17,7 @@ mod hostile;
 mod inputs;
 mod limits;
 mod many;
+mod network;
 mod options;
 mod outputs;
 #[path = "../common/person.rs"]

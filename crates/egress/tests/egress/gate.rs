@@ -2,14 +2,16 @@
 //! that process dies.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use hotcell_egress::{
-    BUDGET, Budget, End, Event, Fill, Gate, How, Pass, Passage, Refused, Settings, Way,
+    BUDGET, Budget, End, Event, Fill, Gate, Host, How, Pass, Passage, Refused, Resolver, Settings,
+    Unresolved, Way,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
@@ -29,7 +31,8 @@ struct World {
 struct Inside {
     passage: Passage,
     credential: String,
-    authority: String,
+    /// Of its authority.
+    pem: String,
     proxy: SocketAddr,
     rules: Arc<Rules>,
 }
@@ -51,9 +54,10 @@ impl World {
         let rules = Arc::new(rules);
         let listeners = vec![OwnedFd::from(listener)];
         let pass = Pass::new().unwrap();
-        let (credential, authority) = (pass.credential().to_owned(), pass.authority().unwrap());
-        let passage = self.gate.open(pass, listeners, Arc::clone(&rules) as _, fill, budget);
-        Inside { passage: passage.unwrap(), credential, authority, proxy, rules }
+        let (credential, pem) = (pass.credential().to_owned(), pass.authority().unwrap());
+        let judge = Arc::clone(&rules) as _;
+        let passage = self.gate.open(pass, listeners, judge, fill, budget).unwrap();
+        Inside { passage, credential, pem, proxy, rules }
     }
 
     fn pid(&self) -> Pid {
@@ -223,6 +227,36 @@ fn a_tunnel_carries_tls_from_end_to_end() {
     let mut stream = tls(tunnel, "allowed.test", &pem);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").unwrap();
     assert!(head(&mut stream).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn net_08_a_tunnel_is_for_the_name_that_was_allowed() {
+    let ca = Ca::new();
+    let heard = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&heard);
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 1024];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            *counted.lock().unwrap() += length;
+        }
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let inside = world.open(Rules::of(&[("allowed.test", server.port())]));
+    let pem = std::fs::read(ca.pem.path()).unwrap();
+    // Another name, and none, which is what an address is greeted with.
+    for name in ["other.test", "allowed.test.evil.test", "192.0.2.1"] {
+        let tunnel = inside.tunnel(&format!("allowed.test:{}", server.port())).unwrap();
+        let mut stream = tls(tunnel, name, &pem);
+        assert!(stream.write_all(b"x").and_then(|()| stream.flush()).is_err(), "{name}");
+    }
+    assert_eq!(*heard.lock().unwrap(), 0, "nothing was passed on");
+    // The control: the same greeting with the right name is.
+    let tunnel = inside.tunnel(&format!("allowed.test:{}", server.port())).unwrap();
+    let mut stream = tls(tunnel, "allowed.test", &pem);
+    stream.sock.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(stream.write_all(b"x").and_then(|()| stream.flush()).is_err());
+    until("the greeting", || *heard.lock().unwrap() > 0);
 }
 
 #[test]
@@ -423,6 +457,131 @@ fn a_run_makes_as_many_requests_as_it_may() {
     assert_eq!(statuses, ["200", "200", "429"]);
 }
 
+/// What a run may send is the end of what it can send, through a tunnel that nobody looks into as well.
+#[test]
+fn net_29_no_more_goes_out_than_a_run_may_send() {
+    const MOST: u64 = 256 * 1024;
+    let received = Arc::new(Mutex::new(0_u64));
+    let counted = Arc::clone(&received);
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 16 * 1024];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            *counted.lock().unwrap() += length as u64;
+        }
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let budget = Budget { up: MOST, ..BUDGET };
+    let rules = Rules { raw: true, ..Rules::of(&[("allowed.test", server.port())]) };
+    let inside = world.open_with(rules, None, budget);
+    let to = format!("allowed.test:{}", server.port());
+    let mut tunnel = inside.tunnel(&to).unwrap();
+    let mut sent = 0;
+    while sent < 64 * MOST && tunnel.write_all(&[b'x'; 16 * 1024]).is_ok() {
+        sent += 16 * 1024;
+    }
+    assert!(sent < 64 * MOST, "it is cut off");
+    inside.rules.wait(|event| matches!(event, Event::Ended { up: 1.., .. }));
+    until("the end of what was on its way", || *received.lock().unwrap() > 0);
+    assert!(*received.lock().unwrap() <= MOST, "{} bytes came", received.lock().unwrap());
+    // There is nothing left for another one.
+    let mut next = inside.connect();
+    inside.send(&mut next, &format!("http://{to}/"), &to, "Connection: close\r\n");
+    assert!(!drain(&mut next).contains("HTTP/1.1 200"));
+    assert!(inside.passage.counts().up <= MOST);
+}
+
+/// Whoever floods the proxy has its own share of it to fill.
+#[test]
+fn net_27_a_run_that_floods_the_proxy_takes_nothing_from_another() {
+    let server = upstream();
+    let port = server.port();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let flooding = world.open(Rules::of(&[("allowed.test", port)]));
+    let other = world.open(Rules::of(&[("allowed.test", port)]));
+    let before = world.pid();
+    // A head without an end.
+    let mut endless = flooding.connect();
+    let piece = [b'x'; 64 * 1024];
+    drop(endless.write_all(b"GET http://allowed.test/ HTTP/1.1\r\nX: "));
+    for _ in 0..64 {
+        if endless.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    // And half of a head each, by far more of them than it may have; the rest waits before the door.
+    let soon = Duration::from_millis(20);
+    let connect = |_| TcpStream::connect_timeout(&flooding.proxy, soon).ok();
+    let mut open: Vec<TcpStream> = (0..256).filter_map(connect).collect();
+    for stream in &mut open {
+        drop(stream.write_all(b"GET http://allowed.test/ HTTP/1.1\r\nX: "));
+    }
+    let host = format!("allowed.test:{port}");
+    for _ in 0..20 {
+        let answer = other.ask(&format!("http://{host}/"), &host, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!((server.count(), world.pid()), (20, before), "nothing else came, and it lives");
+    drop(open);
+}
+
+/// Nobody answers for `slow.test`, as long as anybody waits.
+struct Slow {
+    names: Arc<Names>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Resolver for Slow {
+    fn resolve(
+        &self,
+        name: &Host,
+        party: u64,
+        deadline: Instant,
+    ) -> Result<Vec<IpAddr>, Unresolved> {
+        if name.as_str() == "slow.test" {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            return Err(Unresolved::Late);
+        }
+        self.names.resolve(name, party, deadline)
+    }
+}
+
+#[test]
+fn out_10_names_that_never_come_hold_up_no_other_run() {
+    let server = upstream();
+    let port = server.port();
+    let (start, pids) = Plain::new();
+    let waiting = Arc::<AtomicUsize>::default();
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let slow = Slow { names, waiting: Arc::clone(&waiting) };
+    let world = World { gate: Gate::new(start, Arc::new(slow), Settings::default()), pids };
+    let hosts = [("slow.test", port), ("allowed.test", port)];
+    let patient = Budget { connect_time: 20_000, ..BUDGET };
+    let first = world.open_with(Rules::of(&hosts), None, patient);
+    let other = world.open(Rules::of(&hosts));
+    // As many as it may have, all of which wait.
+    let to = format!("slow.test:{port}");
+    let mut open: Vec<TcpStream> = (0..64).map(|_| first.connect()).collect();
+    for stream in &mut open {
+        first.send(stream, &format!("http://{to}/"), &to, "");
+    }
+    until("those that wait", || waiting.load(Ordering::SeqCst) > 8);
+    let begun = Instant::now();
+    let host = format!("allowed.test:{port}");
+    for _ in 0..20 {
+        let answer = other.ask(&format!("http://{host}/"), &host, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    // And who waits is told in the end.
+    let impatient = Budget { connect_time: 50, ..BUDGET };
+    let late = world.open_with(Rules::of(&hosts), None, impatient);
+    let answer = late.ask(&format!("http://{to}/"), &to, "");
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("in time"), "{answer}");
+}
+
 #[test]
 fn a_thousand_connections_at_once() {
     if rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
@@ -539,9 +698,10 @@ fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
 fn net_06_a_tunnel_that_is_looked_into_is_decided_request_by_request() {
     let ca = Ca::new();
     let (_world, inside, server, seen) = secret_world(&ca, true);
+    let pem = inside.pem.clone();
     let to = format!("secret.test:{}", server.port());
     let tunnel = inside.tunnel(&to).unwrap();
-    let mut stream = tls(tunnel, "secret.test", inside.authority.as_bytes());
+    let mut stream = tls(tunnel, "secret.test", pem.as_bytes());
     for _ in 0..2 {
         let request = format!("GET /x HTTP/1.1\r\nHost: {to}\r\nX-Token: {PLACEHOLDER}\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();

@@ -96,6 +96,7 @@ fn ran(stdout: &str) -> Ran {
         truncated: false,
         artifacts: Vec::new(),
         changes: None,
+        network: None,
     }
 }
 

@@ -86,6 +86,7 @@ fn the_effects_go_with_the_way_it_is_carried_out() {
             }
             BuiltIn::Pure(_) => assert_eq!(effects, [Effect::Pure], "{name}"),
             BuiltIn::Tree(_) => assert_eq!(effects, [Effect::Read], "{name}"),
+            BuiltIn::Web(_) => assert_eq!(effects, [Effect::Network], "{name}"),
             BuiltIn::Sandboxed(_) | BuiltIn::Environment(_) | BuiltIn::Absent(_) => {
                 assert!(!effects.contains(&Effect::Pure));
             }
@@ -151,8 +152,7 @@ fn another_name_is_the_same_operation() {
 #[test]
 fn what_is_absent_says_why() {
     for (name, why) in [
-        ("web.search", "there is no provider"),
-        ("http_fetch", "there is no network for tools yet"),
+        ("net.connect", "a connection is made by the run that wants it"),
         ("canvas_append", "calls cannot keep artifacts yet"),
     ] {
         let absent = absent_tool(name);
