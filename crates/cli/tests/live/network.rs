@@ -632,6 +632,29 @@ s.sendall(b'SSH-2.0-x\\r\\n'); print(s.recv(100))"
     assert_eq!(printed(&self::document(&world, &blind)), "403\n");
 }
 
+#[test]
+fn net_06_net_09_a_rule_against_a_method_or_for_tls_holds_where_nobody_looks_into_a_tunnel() {
+    let server = Server::answering(ALLOWED, |_| b"HTTP/1.1 200 OK\r\n\r\n".to_vec());
+    let (at, everything) = (server.at, allow("net.connect", &[server.at], ""));
+    let inside = format!(
+        "s = connect(); say(s, 'CONNECT {at} HTTP/1.1', 'Host: {at}', basic()); print(status(read(s)))
+s.sendall(b'POST / HTTP/1.1\\r\\n\\r\\n'); print(s.recv(12))"
+    );
+    let never =
+        format!("{{ name: never, match: {{ host: \"{at}\", method: [POST] }}, action: deny }}");
+    // Whoever allows TLS has not allowed everything.
+    let tls = everything.replace(", action", ", when: 'args.protocol == \"https\"', action");
+    for (rules, expected) in [
+        (vec![everything.clone()], "200\nb'HTTP/1.1 200'\n"),
+        (vec![everything, never], "403\nb''\n"),
+        (vec![tls], "200\nb''\n"),
+    ] {
+        let Some(world) = world(&rules) else { return };
+        assert_eq!(printed(&document(&world, &inside)), expected, "{rules:?}");
+    }
+    assert_eq!(server.came(), 2);
+}
+
 fn call(world: &World, tool: &str, args: &Value) -> Value {
     let ran = world.run(&["tool", "call", "--json", tool, &args.to_string()]);
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
