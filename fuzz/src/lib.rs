@@ -6,6 +6,7 @@
 //! binary (crates/cli/tests/config_fuzz.rs).
 
 mod access;
+mod airlock;
 mod approver;
 mod bearer;
 mod extension;
@@ -19,6 +20,10 @@ mod text;
 mod wire;
 
 pub use access::api_key;
+pub use airlock::{
+    airlock_chunked, airlock_hello, airlock_packet, airlock_request, airlock_response,
+    airlock_socks,
+};
 pub use approver::{approver_key, approver_lines};
 pub use bearer::bearer;
 pub use extension::{evaluator_answer, evaluator_request, strip};
@@ -39,7 +44,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 31] = [
+pub const TARGETS: [Target; 37] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -70,6 +75,12 @@ pub const TARGETS: [Target; 31] = [
     Target { name: "backup", run: backup, seeds: home::backup_seeds },
     Target { name: "requirement", run: requirement, seeds: home::requirement_seeds },
     Target { name: "socket_frame", run: socket_frame, seeds: socket::seeds },
+    Target { name: "airlock_request", run: airlock_request, seeds: airlock::request_seeds },
+    Target { name: "airlock_response", run: airlock_response, seeds: airlock::response_seeds },
+    Target { name: "airlock_chunked", run: airlock_chunked, seeds: airlock::chunked_seeds },
+    Target { name: "airlock_hello", run: airlock_hello, seeds: airlock::hello_seeds },
+    Target { name: "airlock_socks", run: airlock_socks, seeds: airlock::socks_seeds },
+    Target { name: "airlock_packet", run: airlock_packet, seeds: airlock::packet_seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];
 
