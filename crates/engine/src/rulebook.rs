@@ -6,7 +6,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use hotcell_approver::{Approvers, Public};
@@ -73,17 +72,14 @@ pub(crate) struct Rulebook {
     held: RwLock<Option<Arc<Book>>>,
     /// Read from when a call is judged until it is begun, and written while the policy is changed.
     changing: RwLock<()>,
-    /// The record was asked whether there is really no version.
-    is_sure: AtomicBool,
 }
 
 impl Rulebook {
     /// That of a home, or the one that whoever embeds this has set.
     pub(crate) fn new(home: &Path, set: Option<Snapshot>) -> Rulebook {
         let set = set.map(|policy| Arc::new(Book::new(policy, 0, Approvers::default(), None)));
-        let is_sure = AtomicBool::new(set.is_some());
         let changing = RwLock::default();
-        Rulebook { path: home.join(POLICY_FILE), held: RwLock::new(set), changing, is_sure }
+        Rulebook { path: home.join(POLICY_FILE), held: RwLock::new(set), changing }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -123,10 +119,6 @@ impl Rulebook {
     }
 
     fn hold(&self, book: Book) -> Arc<Book> {
-        if book.number > 0 {
-            // If it goes away from here, it is gone, and not one that never was.
-            self.is_sure.store(false, Ordering::Relaxed);
-        }
         let book = Arc::new(book);
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&book));
         book
@@ -180,18 +172,18 @@ impl Engine {
         Ok(Book { extension, copy: Some(copy), ..book })
     }
 
-    /// That a home without a policy never had one. What has an intent asks that with it.
+    /// That a home without a policy never had one. What has an intent asks that with it. It is asked each time:
+    /// another process can have made a version, and its copy be gone, before this one saw either.
     pub(crate) fn surely_has(&self, book: &Book) -> Result<(), Problem> {
-        if book.number > 0 || self.rulebook.is_sure.load(Ordering::Relaxed) {
+        if book.number > 0 || book.copy.is_none() {
             return Ok(());
         }
         let number =
             self.recording()?.look(|conn| versions::newest_number(conn).map_err(Look::from));
-        if number.map_err(|error| not_looked_up(&error))? > 0 {
-            return Err(gone());
+        match number.map_err(|error| not_looked_up(&error))? {
+            0 => Ok(()),
+            _ => Err(gone()),
         }
-        self.rulebook.is_sure.store(true, Ordering::Relaxed);
-        Ok(())
     }
 
     /// A version of this home that was signed by whom it has to be.

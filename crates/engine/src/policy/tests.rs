@@ -290,7 +290,7 @@ fn is_refused_and_recorded(home: &Home, reply: &Reply, expected: &str) {
 fn pol_18_a_call_that_was_judged_without_the_policy_of_its_home_is_recorded_as_refused() {
     let alice = approver("alice");
     let home = Home::new();
-    // It is sure that there is none.
+    // There is none, as far as it has seen.
     assert_eq!(home.add().status, Status::Success);
     let other = open(&home.dir);
     let elsewhere = Home { engine: other, dir: tempfile::tempdir().unwrap() };
@@ -302,6 +302,11 @@ fn pol_18_a_call_that_was_judged_without_the_policy_of_its_home_is_recorded_as_r
     let reply = home.call("run", json!({"command": ["true"]}));
     is_refused_and_recorded(&home, &reply, "is gone");
     assert!(home.events(Kind::Intent).is_empty());
+    // What has none is asked as well, however often there was none before.
+    is_refused_and_recorded(&home, &home.add(), "is gone");
+    let reply = home.call("fs.write", json!({"path": "a", "text": "b"}));
+    is_refused_and_recorded(&home, &reply, "is gone");
+    assert!(home.engine.can_decide().is_err());
 }
 
 #[test]
