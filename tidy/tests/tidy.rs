@@ -116,6 +116,12 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
          engine's affair",
     ),
     (
+        "hotcell-vault",
+        &["hotcell-glob", "hotcell-types"],
+        "secrets take a key and a transaction and give back changes: who asks, who records and what a request is \
+         belongs to the engine",
+    ),
+    (
         "hotcell-tools",
         &["hotcell-request", "hotcell-types", "hotcell-workspace"],
         "a tool says what is to be run; who runs it is the engine",
@@ -140,6 +146,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-schedule",
             "hotcell-tools",
             "hotcell-types",
+            "hotcell-vault",
             "hotcell-workspace",
         ],
         "the engine is the one crate that sees every stage, and knows no door",
@@ -208,6 +215,7 @@ const GRAPH: &[(&str, &[&str], &str)] = &[
             "hotcell-serve",
             "hotcell-socket",
             "hotcell-types",
+            "hotcell-vault",
         ],
         "the command line reaches the launcher through `hotcell_sandbox::Sandbox` only",
     ),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base64ct::{Base64, Encoding};
 use hotcell_engine::lang::{Language, language_names};
-use hotcell_engine::run::{LimitWords, Run, Word};
+use hotcell_engine::run::{LimitWords, Placeholder, Run, Word};
 use hotcell_engine::{Attachment, Input};
 use hotcell_request::{Arguments, Request};
 use schemars::JsonSchema;
@@ -43,6 +43,10 @@ pub struct Code {
     /// Whether it reaches the hosts that the policy allows, through the proxy that its variables name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub network: bool,
+    /// Secrets of which it is given placeholders, where the secret is bound to the tool `run`. What they stand for
+    /// is put in outside of the sandbox, into headers of requests over TLS to the hosts of the secret.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub placeholders: Vec<Placeholder>,
     /// What it reads on standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
@@ -82,8 +86,9 @@ impl Code {
             files.push(file.attachment(place)?);
         }
         let words = |words: Vec<String>| words.into_iter().map(Word::Text).collect();
-        let Code { template, limits, environment, no_zygote, network, .. } = self;
-        let mut run = Run { template, limits, environment, no_zygote, network, ..Run::default() };
+        let Code { template, limits, environment, no_zygote, network, placeholders, .. } = self;
+        let given = Run { placeholders, ..Run::default() };
+        let mut run = Run { template, limits, environment, no_zygote, network, ..given };
         match (self.code, self.command.is_empty()) {
             (Some(code), true) => {
                 let language = language(self.language.as_deref(), &code)?;

@@ -24,6 +24,10 @@ impl Passphrase {
         &self.0
     }
 
+    pub(crate) fn into_bytes(self) -> Zeroizing<Vec<u8>> {
+        self.0
+    }
+
     pub(crate) fn is_same(&self, other: &Passphrase) -> bool {
         self.0 == other.0
     }

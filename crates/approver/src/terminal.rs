@@ -46,11 +46,11 @@ pub enum AskError {
     Cancelled,
     #[error("nothing was typed for {} seconds", MOST_WAIT.as_secs())]
     TimedOut,
-    #[error("a passphrase has at most {MOST_PASSPHRASE} bytes")]
+    #[error("what is typed has at most {MOST_PASSPHRASE} bytes")]
     TooLong,
     #[error("a new passphrase has at least {LEAST_PASSPHRASE} bytes")]
     TooShort,
-    #[error("that key makes no character of a passphrase")]
+    #[error("that key makes no character that can be typed here")]
     NotACharacter,
     #[error("the two passphrases are not the same")]
     Different,
@@ -93,6 +93,11 @@ impl Terminal {
         };
         // Enter was not shown either.
         self.show("\n").map_err(AskError::from).and(asked).map(Passphrase::typed)
+    }
+
+    /// Asks for something else that nobody is to see, in the same way.
+    pub fn hidden(&mut self, prompt: &str) -> Result<Zeroizing<Vec<u8>>, AskError> {
+        self.passphrase(prompt).map(Passphrase::into_bytes)
     }
 
     /// Asks for a line that anybody may see. What was typed before is not taken.

@@ -29,6 +29,7 @@ mod replay;
 mod resident;
 mod run;
 mod runs;
+mod secret;
 mod serve;
 mod shell;
 mod signals;
@@ -122,6 +123,9 @@ enum Command {
     /// API keys: who may come through the door of a server
     #[command(subcommand)]
     Key(api_key::Command),
+    /// Secrets: values that runs use and never see
+    #[command(subcommand)]
+    Secret(secret::Command),
     /// Named limits, network and seccomp profile
     #[command(subcommand)]
     Template(template::Command),
@@ -219,6 +223,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Env(command) => env::main(command),
         Command::Token(command) => token::main(command),
         Command::Key(command) => api_key::main(command),
+        Command::Secret(command) => secret::main(command),
         Command::Template(command) => template::main(command),
         Command::Config(command) => config::main(command),
         Command::Resident(command) => resident::main(command),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hotcell_api::Called;
-use hotcell_engine::run::{LimitWords, Run, Word};
+use hotcell_engine::run::{LimitWords, Placeholder, Run, Word};
 use hotcell_engine::{Attached, Attachment, Input, Options};
 use hotcell_request::{Arguments, Request, Token, ToolName};
 use hotcell_sandbox::lang::{self, Language};
@@ -109,6 +109,11 @@ pub(crate) struct Args {
     /// that its environment names, and nothing else (docs/network.md)
     #[arg(long)]
     network: bool,
+
+    /// Give the program a placeholder of a secret, in the variable of its name or in another. hotcell puts the
+    /// value in, over TLS to the hosts that the secret is bound to (`hotcell secret`, docs/secrets.md)
+    #[arg(long, value_name = "NAME[=VARIABLE]")]
+    secret: Vec<String>,
 
     /// Print one JSON document when the run has ended, instead of its output (docs/result.md)
     #[arg(long)]
@@ -221,6 +226,15 @@ fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     }
 }
 
+/// What `--secret` was given; the engine says what is wrong with it.
+fn placeholder(text: &str) -> Placeholder {
+    let (name, variable) = match text.split_once('=') {
+        Some((name, variable)) => (name, Some(variable.to_owned())),
+        None => (text, None),
+    };
+    Placeholder { name: name.to_owned(), variable }
+}
+
 pub(crate) fn main(args: Args, words: &[OsString], begun: Begun) -> u8 {
     let json = args.json;
     match prepare(args, words, &begun).and_then(|prepared| execute(prepared, begun, json)) {
@@ -271,6 +285,7 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
         limits: given,
         no_zygote: args.no_zygote,
         network: args.network,
+        placeholders: args.secret.iter().map(|text| placeholder(text)).collect(),
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

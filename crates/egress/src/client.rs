@@ -11,7 +11,7 @@ use hotcell_airlock::wire::Protocol;
 
 use crate::body::Body;
 use crate::decide::decide;
-use crate::fill::{Fill, masked};
+use crate::fill::{Fill, Site, Unfilled, masked};
 use crate::head::{self, BadHead, Field, Request, Response, field, is_token};
 use crate::judge::{Event, How, Judge, Refusal, Refused, Wanted, Way};
 use crate::relay::fill_field;
@@ -221,6 +221,10 @@ impl Next {
         Ok(self)
     }
 
+    fn site(&self) -> Site<'_> {
+        Site { host: &self.url.host, port: self.url.port, tls: self.url.is_secure }
+    }
+
     fn wanted(&self) -> Wanted {
         Wanted {
             protocol: if self.url.is_secure { Protocol::Https } else { Protocol::Http },
@@ -274,19 +278,19 @@ impl Hop<'_> {
     }
 
     fn request(&self, next: &Next) -> Result<Vec<u8>, Refusal> {
+        if let Some(fill) = self.fill {
+            let sent = [("its address", next.url.target.as_bytes()), ("its body", &next.body)];
+            sent.iter()
+                .try_for_each(|(place, text)| fill.refuse_in(place, text))
+                .map_err(|unfilled| misplaced(next, unfilled))?;
+        }
         let mut fields = vec![Field::new("Host", next.url.authority())];
         for one in &next.fields {
             let value = match self.fill {
-                Some(fill) if next.url.is_secure => {
-                    fill_field(fill, &next.url.host, &one.name, &one.value)
-                }
-                Some(fill) => fill.fill(next.url.host.as_str(), false, &one.value),
+                Some(fill) => fill_field(fill, next.site(), &one.name, &one.value),
                 None => Ok(one.value.clone()),
             };
-            let value = value.map_err(|unfilled| {
-                let fix = "use the secret with `https`, at a host that it is bound to";
-                not_fetched(&next.url, Refused::Secret, unfilled.0, fix)
-            })?;
+            let value = value.map_err(|unfilled| misplaced(next, unfilled))?;
             fields.push(Field { name: one.name.clone(), value });
         }
         for (name, value) in [("User-Agent", AGENT), ("Accept", "*/*")] {
@@ -340,7 +344,7 @@ impl Hop<'_> {
     }
 
     fn mask(&self, next: &Next, answered: &mut Answered) -> Result<(), Refusal> {
-        let masker = || self.fill.and_then(|fill| fill.masker(next.url.host.as_str()));
+        let masker = || self.fill.and_then(|fill| fill.masker(next.site()));
         if masker().is_none() {
             return Ok(());
         }
@@ -498,6 +502,11 @@ fn is_text(kind: Option<&[u8]>) -> bool {
     kind.starts_with("text/")
         || TEXT.contains(&kind)
         || ["+json", "+xml", "+yaml"].iter().any(|end| kind.ends_with(end))
+}
+
+fn misplaced(next: &Next, unfilled: Unfilled) -> Refusal {
+    let fix = "use the secret in a header, with `https`, at a host that it is bound to";
+    not_fetched(&next.url, Refused::Secret, unfilled.0, fix)
 }
 
 fn not_fetched(url: &Url, kind: Refused, why: String, fix: &str) -> Refusal {

@@ -1,12 +1,31 @@
 //! Secrets on their way out and back, as whoever has them does it. Nothing here keeps one, or knows its text.
 
+use crate::Host;
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site<'a> {
+    pub host: &'a Host,
+    pub port: u16,
+    pub tls: bool,
+}
+
 /// The secrets that a run may use, by the placeholders that it was given. May be used by several threads at once.
 pub trait Fill: Send + Sync {
     /// A header's value with the secrets in it that are bound to this host. What has no placeholder comes back
     /// as it is.
-    fn fill(&self, host: &str, tls: bool, value: &[u8]) -> Result<Vec<u8>, Unfilled>;
+    fn fill(&self, to: Site<'_>, value: &[u8]) -> Result<Vec<u8>, Unfilled>;
+    /// Refuses a placeholder where no secret is ever put in: `place` is what `text` is of the request.
+    fn refuse_in(&self, place: &'static str, text: &[u8]) -> Result<(), Unfilled>;
+    /// The same for a body, which comes in pieces.
+    fn seeker(&self) -> Box<dyn Seek>;
     /// Hides the secrets in what comes back from a host; nothing if none can be in it.
-    fn masker(&self, host: &str) -> Option<Box<dyn Mask>>;
+    fn masker(&self, from: Site<'_>) -> Option<Box<dyn Mask>>;
+}
+
+/// Looks for placeholders in a stream, wherever the stream is cut.
+pub trait Seek: Send {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Unfilled>;
 }
 
 /// A placeholder of a secret that does not belong there. Says which one and why, and never its value.

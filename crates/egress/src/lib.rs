@@ -30,7 +30,7 @@ mod url;
 pub use address::{Kind, internal};
 pub use client::Client;
 pub use decide::{Decided, decide};
-pub use fill::{Fill, Mask, Unfilled};
+pub use fill::{Fill, Mask, Seek, Site, Unfilled};
 pub use gate::{BUDGET, Closed, Counts, Gate, Pass, Passage, Settings};
 pub use host::{BadHost, Host};
 pub use hotcell_airlock::wire::{Budget, End, Fault, Protocol};

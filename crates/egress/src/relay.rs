@@ -16,7 +16,7 @@ use rustls::{ClientConnection, StreamOwned};
 use crate::Host;
 use crate::body::{Body, LAST_CHUNK, chunk};
 use crate::connect::until;
-use crate::fill::{Fill, Mask, Unfilled, masked};
+use crate::fill::{Fill, Mask, Seek, Site, Unfilled, masked};
 use crate::head::{self, BadHead, Field, Framing, Request, Response, field, is_hop};
 use crate::judge::{Refusal, Refused};
 use crate::tls::Timed;
@@ -67,11 +67,19 @@ impl Relay {
     }
 
     fn masker(&self) -> Option<Box<dyn Mask>> {
-        self.fill.as_ref()?.masker(self.host.as_str())
+        self.fill.as_ref()?.masker(self.site())
+    }
+
+    fn site(&self) -> Site<'_> {
+        Site { host: &self.host, port: self.port, tls: true }
     }
 
     /// The request as it goes out.
     fn outward(&self, request: &Request, framing: Framing) -> Result<Request, Broken> {
+        if let Some(fill) = &self.fill {
+            let target = fill.refuse_in("its address", request.target.as_bytes());
+            target.map_err(Broken::Unfilled)?;
+        }
         let is_masked = self.masker().is_some();
         let mut fields = vec![Field::new("Host", authority(&self.host, self.port))];
         for one in &request.fields {
@@ -99,7 +107,8 @@ impl Relay {
 
     fn filled(&self, one: &Field) -> Result<Vec<u8>, Broken> {
         let Some(fill) = &self.fill else { return Ok(one.value.clone()) };
-        fill_field(&**fill, &self.host, &one.name, &one.value).map_err(Broken::Unfilled)
+        let filled = fill_field(&**fill, self.site(), &one.name, &one.value);
+        filled.map_err(Broken::Unfilled)
     }
 
     /// The response as the run gets it, and how its body is framed then.
@@ -140,10 +149,11 @@ impl Relay {
 /// A value with its secrets, also where it is the user and password of `Basic`.
 pub(crate) fn fill_field(
     fill: &dyn Fill,
-    host: &Host,
+    to: Site<'_>,
     name: &str,
     value: &[u8],
 ) -> Result<Vec<u8>, Unfilled> {
+    fill.refuse_in("the name of a header", name.as_bytes())?;
     let basic = value
         .split_at_checked(6)
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"basic "))
@@ -151,14 +161,14 @@ pub(crate) fn fill_field(
         .and_then(|(_, coded)| BASE64.decode(coded.trim_ascii()).ok());
     let filled = match basic {
         Some(plain) => {
-            let filled = fill.fill(host.as_str(), true, &plain)?;
+            let filled = fill.fill(to, &plain)?;
             if filled == plain {
                 value.to_vec()
             } else {
                 format!("Basic {}", BASE64.encode(&filled)).into_bytes()
             }
         }
-        None => fill.fill(host.as_str(), true, value)?,
+        None => fill.fill(to, value)?,
     };
     // A secret with a line's end in it would be more fields than one.
     match filled.iter().any(|b| b.is_ascii_control() && *b != b'\t') {
@@ -179,6 +189,8 @@ struct Exchange {
     method: String,
     request: Body,
     is_chunked: bool,
+    /// Looks for placeholders in the request's body, where there are secrets.
+    seeker: Option<Box<dyn Seek>>,
     response: Option<Inward>,
 }
 
@@ -280,6 +292,7 @@ impl<'a> Talk<'a> {
             method: request.method,
             request: Body::new(framing),
             is_chunked: framing == Framing::Chunked,
+            seeker: self.relay.fill.as_ref().map(|fill| fill.seeker()),
             response: None,
         });
         Ok(true)
@@ -299,6 +312,10 @@ impl<'a> Talk<'a> {
         let mut plain = Vec::new();
         let used = exchange.request.push(&self.from_run, &mut plain).map_err(Broken::Request)?;
         self.from_run.drain(..used);
+        if let Some(seeker) = &mut exchange.seeker {
+            // What went before is no whole request, and ends with the connection.
+            seeker.push(&plain).map_err(Broken::Unfilled)?;
+        }
         if exchange.is_chunked {
             chunk(&plain, &mut self.to_host);
             if exchange.request.is_done() {

@@ -1,5 +1,5 @@
 //! A home in one file, and a home from one. The record, its key, its anchor and all contents are in it; the
-//! configuration is not, and the keys of tokens are not either.
+//! configuration is not, and the keys of tokens and of secrets are not either.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -19,6 +19,7 @@ use crate::engine::{Anchor, Engine};
 use crate::keys::revoke_restored;
 use crate::policy::install::put_copy;
 use crate::reply::{Problem, ProblemKind};
+use crate::secrets::remove_restored;
 
 /// The first file of a backup, and what is in it.
 const MARK: (&str, &str) = ("hotcell-backup", "1\n");
@@ -163,6 +164,7 @@ pub fn restore(
     let record = record.map_err(|error| failed(&io::Error::other(error)))?;
     note(&record, caller, "restore", "the home was restored from a backup")?;
     revoke_restored(&record, caller)?;
+    remove_restored(&record, caller)?;
     put_copy(&record, home)?;
     record.close().map_err(|error| failed(&io::Error::other(error)))?;
     let verdict = verify(&home.join(DATABASE), anchor.anchor(home).as_deref(), From::Start);

@@ -49,6 +49,7 @@ use crate::queue::{QueueAnswer, QueueAsk};
 use crate::replay::{Ignore, Replayed};
 use crate::reply::{Problem, Reply};
 use crate::rulebook::Rulebook;
+use crate::secrets::{SecretAnswer, SecretAsk};
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
 use crate::surroundings::Surroundings;
@@ -156,6 +157,8 @@ pub enum Ask<'a> {
     Token(TokenAsk),
     /// API keys: who may come through a server's door.
     Key(KeyAsk),
+    /// Secrets that stay outside of sandboxes.
+    Secret(SecretAsk),
     /// The policy: what it says, what another would, and changing it.
     Policy(Box<PolicyAsk>),
     /// Where the work of a subject is.
@@ -188,6 +191,7 @@ pub enum Answer {
     Queue(QueueAnswer),
     Token(TokenAnswer),
     Key(KeyAnswer),
+    Secret(SecretAnswer),
     Policy(PolicyAnswer),
     Workflow(Option<Workflow>),
 }
@@ -396,6 +400,9 @@ impl Engine {
                 self.ask_token(caller, ask).map_or_else(Answer::Failed, Answer::Token)
             }
             Ask::Key(ask) => self.ask_key(caller, ask).map_or_else(Answer::Failed, Answer::Key),
+            Ask::Secret(ask) => {
+                self.ask_secret(caller, ask).map_or_else(Answer::Failed, Answer::Secret)
+            }
             Ask::Policy(ask) => {
                 self.ask_policy(caller, *ask).map_or_else(Answer::Failed, Answer::Policy)
             }

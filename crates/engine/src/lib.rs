@@ -50,6 +50,7 @@ mod queue;
 mod replay;
 mod reply;
 mod rulebook;
+mod secrets;
 mod show;
 mod spend;
 mod stage;
@@ -92,6 +93,7 @@ pub use queue::{QueueAnswer, QueueAsk, Queued};
 pub use replay::{Difference, Ignore, MOST_DIFFERENCES, Replayed};
 pub use reply::{Problem, ProblemKind, Registered, Reply};
 pub use rulebook::{Book, POLICY_FILE};
+pub use secrets::{SecretAnswer, SecretAsk};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
 pub use stream::{

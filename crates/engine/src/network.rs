@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, End, Event, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol,
+    BUDGET, Closed, End, Event, Fill, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol,
     Refused as NotReached, Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
@@ -24,11 +24,13 @@ use hotcell_tools::connect::{self, Connect};
 use hotcell_types::{
     self as types, CallId, Caller, Decision, Profile, Refusal, Status, Template, Traffic,
 };
+use hotcell_vault::Purse;
 
 use crate::engine::{Engine, new_id};
 use crate::path::Done;
 use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::Book;
+use crate::secrets::Filler;
 use crate::story::Story;
 use crate::weigh::judge_asking;
 
@@ -62,12 +64,14 @@ pub(crate) struct Crossing {
     pass: Pass,
     /// Who decides; there is no way out without.
     pub(crate) border: Option<Arc<Border>>,
+    /// The secrets that go along.
+    pub(crate) purse: Option<Arc<Purse>>,
 }
 
 impl Crossing {
-    pub(crate) fn new() -> Result<Crossing, Problem> {
+    pub(crate) fn new(purse: Option<Arc<Purse>>) -> Result<Crossing, Problem> {
         let pass = Pass::new().map_err(|closed| no_network(&closed))?;
-        Ok(Crossing { pass, border: None })
+        Ok(Crossing { pass, border: None, purse })
     }
 
     /// What a program is told of it. Each can be set otherwise, and then leads nowhere.
@@ -106,7 +110,8 @@ impl Crossing {
     pub(crate) fn open(self, gate: &Gate, listeners: Vec<OwnedFd>) -> Result<Opened, Closed> {
         let border = self.border.ok_or_else(|| Closed("nobody decides on it".into()))?;
         let judge = Arc::clone(&border) as Arc<dyn Judge>;
-        let passage = gate.open(self.pass, listeners, judge, None, BUDGET)?;
+        let fill = self.purse.map(|purse| Arc::new(Filler(purse)) as Arc<dyn Fill>);
+        let passage = gate.open(self.pass, listeners, judge, fill, BUDGET)?;
         Ok(Opened { passage, border })
     }
 }
@@ -188,6 +193,8 @@ pub(crate) struct Border {
     record: Record,
     /// Hosts whose tunnels are looked into.
     intercepts: Arc<[HostPattern]>,
+    /// The secrets of the run: whoever bound one to a host has said that hotcell ends that host's TLS.
+    purse: Option<Arc<Purse>>,
     traffic: Mutex<Traffic>,
     refusals: Mutex<Recorded>,
 }
@@ -236,9 +243,23 @@ impl Border {
             caller: call.caller().clone(),
             record,
             intercepts,
+            purse: None,
             traffic: Mutex::default(),
             refusals: Mutex::default(),
         }
+    }
+
+    pub(crate) fn with(self, purse: Option<Arc<Purse>>) -> Border {
+        Border { purse, ..self }
+    }
+
+    /// Hosts that get a secret are spoken to in nothing but TLS.
+    fn in_the_open(&self, wanted: &Wanted) -> Option<Refused> {
+        let purse = self.purse.as_ref().filter(|_| wanted.protocol == Protocol::Http)?;
+        let name = purse.of_name(&host_text(wanted))?;
+        let why = format!("the secret `{name}` is bound to it, and goes over TLS only");
+        self.note(wanted, &why);
+        Some(Refused { why, fix: "use `https`".to_owned() })
     }
 
     /// What went over it so far.
@@ -263,6 +284,7 @@ impl Border {
     fn looks_into(&self, wanted: &Wanted) -> bool {
         let host = host_text(wanted);
         self.intercepts.iter().any(|pattern| pattern.matches(&host))
+            || self.purse.as_ref().is_some_and(|purse| purse.has_host(&host))
     }
 
     /// The call that stands for what is wanted.
@@ -439,6 +461,9 @@ impl Refused {
 
 impl Judge for Border {
     fn judge(&self, wanted: &Wanted) -> Ruling {
+        if let Some(Refused { why, fix }) = self.in_the_open(wanted) {
+            return Ruling::Refuse { why, fix };
+        }
         if wanted.is_tunnel() && self.looks_into(wanted) {
             // Nothing is reached by that; each request in it is asked for.
             return Ruling::Allow { intercept: true, raw: false };
@@ -530,6 +555,6 @@ fn host_text(wanted: &Wanted) -> String {
     with_port(wanted.host.to_string(), wanted.port)
 }
 
-fn with_port(host: String, port: u16) -> String {
+pub(crate) fn with_port(host: String, port: u16) -> String {
     if USUAL_PORTS.contains(&port) { host } else { format!("{host}:{port}") }
 }

@@ -254,6 +254,7 @@ impl Engine {
             Ok(ready) => ready,
             Err(problem) => return self.not_begun(call, &story, problem),
         };
+        let story = story.hiding(ready.secrets());
         ready.look_through(|| extended::window(basis.book, call, basis.facts));
         if let Err(problem) = ready.watch(|| self.border(basis.book, basis.facts, call)) {
             return self.not_begun(call, &story, problem);

@@ -17,6 +17,7 @@ use hotcell_sandbox::{
 };
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
 use hotcell_types::{Door, Effect, Limits, SomeLimits};
+use hotcell_vault::Purse;
 use hotcell_workspace::{Root, Window};
 
 use crate::artifacts::{self, Product, Sight};
@@ -27,6 +28,7 @@ use crate::environment::{Task, Used};
 use crate::network::{self, BELIEVED, Border, CERTIFICATES, Crossing};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
+use crate::secrets;
 use crate::surroundings::Surroundings;
 use crate::web::Errand;
 
@@ -86,12 +88,22 @@ impl<'e> Ready<'e> {
     ) -> Result<(), Problem> {
         match &mut self.work {
             Work::InSandbox { crossing: Some(crossing), .. } => {
-                crossing.border = Some(Arc::new(border()?));
+                crossing.border = Some(Arc::new(border()?.with(crossing.purse.clone())));
             }
             Work::Web(errand) => errand.border = Some(border()?),
             Work::InSandbox { crossing: None, .. } | Work::Here(_) | Work::Environment(_) => {}
         }
         Ok(())
+    }
+
+    /// Texts that are secret whatever the call says of them.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        match &self.work {
+            Work::InSandbox { crossing: Some(crossing), .. } => {
+                crossing.purse.as_ref().map(|purse| purse.spellings()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What a sandbox is needed for.
@@ -199,8 +211,9 @@ impl Engine {
             Some(name) => Some(self.used_environment(call, &name, attached)?),
             None => None,
         };
+        let purse = self.purse(call, &mut plan)?;
         let mut job = Box::new(job(call, plan, limits, attached, environment.as_ref())?);
-        let crossing = self.crossing(&mut job)?;
+        let crossing = self.crossing(&mut job, purse)?;
         let held = environment.map(|environment| environment.held);
         let given = Given::new(files, &job.inputs)?;
         job.working_copy = match &copied {
@@ -214,13 +227,17 @@ impl Engine {
     }
 
     /// The way out of a run that has one. What its program is told of it stands below what it is given.
-    fn crossing(&self, job: &mut Job) -> Result<Option<Box<Crossing>>, Problem> {
+    fn crossing(
+        &self,
+        job: &mut Job,
+        purse: Option<Arc<Purse>>,
+    ) -> Result<Option<Box<Crossing>>, Problem> {
         if job.network == Network::None {
-            return Ok(None);
+            return if purse.is_some() { Err(secrets::without_network()) } else { Ok(None) };
         }
-        let crossing = Crossing::new()?;
+        let crossing = Crossing::new(purse)?;
         let mut env = crossing.variables(job.profile);
-        if !self.network.intercept.is_empty() {
+        if !self.network.intercept.is_empty() || crossing.purse.is_some() {
             let file = in_memory(&crossing.certificates()?);
             let file = file.map_err(|error| unreadable(CERTIFICATES.as_ref(), &error))?;
             job.inputs.push(Input { name: CERTIFICATES.into(), file });

@@ -49,6 +49,12 @@ impl<'a> Story<'a> {
         Story { bearer, ..self }
     }
 
+    /// These are in no event about it either.
+    pub(crate) fn hiding(mut self, secrets: Vec<String>) -> Story<'a> {
+        self.secrets.extend(secrets);
+        self
+    }
+
     pub(crate) fn rules(&self) -> Vec<String> {
         self.rules.clone()
     }

@@ -56,6 +56,8 @@ pub struct Plan {
     pub no_zygote: bool,
     /// Whether it asks for a network.
     pub network: bool,
+    /// Secrets that it asks for, by the variables in which their placeholders are given.
+    pub placeholders: BTreeMap<String, String>,
     /// Limits and seccomp profile in place of those of the tool.
     pub template: Option<Template>,
     /// Limits that the call asks for itself.
@@ -144,6 +146,7 @@ impl Plan {
             environment: None,
             no_zygote: false,
             network: false,
+            placeholders: BTreeMap::new(),
             template: None,
             asked: SomeLimits::default(),
             working_copy: false,

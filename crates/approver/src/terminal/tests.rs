@@ -201,7 +201,7 @@ fn ask(role: &str, typed: &[&[u8]]) -> String {
 fn a_passphrase_is_typed_unseen_and_the_terminal_is_as_before() {
     let longest = "x".repeat(MOST_PASSPHRASE);
     let (long, too_long) = (format!("{longest}\n"), format!("{longest}x\n"));
-    let not = "error: that key makes no character of a passphrase";
+    let not = "error: that key makes no character that can be typed here";
     for (typed, expected) in [
         (&b"secret horse\n"[..], "secret horse"),
         (b"secret\r", "secret"),
@@ -218,7 +218,7 @@ fn a_passphrase_is_typed_unseen_and_the_terminal_is_as_before() {
         (b"secret\t\n", not),
         (b"secret\xff\n", not),
         (long.as_bytes(), &longest),
-        (too_long.as_bytes(), "error: a passphrase has at most 1024 bytes"),
+        (too_long.as_bytes(), "error: what is typed has at most 1024 bytes"),
     ] {
         assert_eq!(ask("ask", &[typed]), expected, "{:?}", String::from_utf8_lossy(typed));
     }

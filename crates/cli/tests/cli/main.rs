@@ -22,6 +22,7 @@ mod person;
 mod pipes;
 mod policy;
 mod screen;
+mod secrets;
 mod shell;
 mod support;
 mod tokens;

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_egress::{
-    Event, Fill, Host, Judge, Mask, Resolver, Ruling, Start, Started, Unfilled, Unresolved, Wanted,
+    Event, Fill, Host, Judge, Mask, Resolver, Ruling, Seek, Site, Start, Started, Unfilled,
+    Unresolved, Wanted,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -118,19 +119,44 @@ pub(crate) const PLACEHOLDER: &str = "hotcell-secret-0123456789abcdef";
 pub(crate) const SECRET: &str = "s3cr3t-value-that-nobody-sees";
 
 impl Fill for Secret {
-    fn fill(&self, host: &str, tls: bool, value: &[u8]) -> Result<Vec<u8>, Unfilled> {
+    fn fill(&self, to: Site<'_>, value: &[u8]) -> Result<Vec<u8>, Unfilled> {
         let text = String::from_utf8_lossy(value);
         if !text.contains(PLACEHOLDER) {
             return Ok(value.to_vec());
         }
-        match host == self.host && tls {
+        match to.host.as_str() == self.host && to.tls && to.port != 0 {
             true => Ok(text.replace(PLACEHOLDER, SECRET).into_bytes()),
             false => Err(Unfilled("the secret `token` is not for this host".into())),
         }
     }
 
-    fn masker(&self, host: &str) -> Option<Box<dyn Mask>> {
-        (host == self.host).then(|| Box::new(Masker::default()) as Box<dyn Mask>)
+    fn refuse_in(&self, place: &'static str, text: &[u8]) -> Result<(), Unfilled> {
+        match String::from_utf8_lossy(text).contains(PLACEHOLDER) {
+            true => Err(Unfilled(format!("a placeholder is in {place}"))),
+            false => Ok(()),
+        }
+    }
+
+    fn seeker(&self) -> Box<dyn Seek> {
+        Box::new(Seeker::default())
+    }
+
+    fn masker(&self, from: Site<'_>) -> Option<Box<dyn Mask>> {
+        (from.host.as_str() == self.host).then(|| Box::new(Masker::default()) as Box<dyn Mask>)
+    }
+}
+
+/// Keeps everything that it has seen.
+#[derive(Default)]
+struct Seeker(String);
+
+impl Seek for Seeker {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Unfilled> {
+        self.0.push_str(&String::from_utf8_lossy(bytes));
+        match self.0.contains(PLACEHOLDER) {
+            true => Err(Unfilled("a placeholder is in its body".into())),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Are the artifacts what was recorded? Every row has exactly one statement in the chain, every
-//! statement its row, and every content its digest. The row of a token or of
-//! an API key is what the last statement says of it.
+//! statement its row, and every content its digest. The row of a token, of
+//! an API key or of a secret is what the last statement says of it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use hotcell_access as access;
 use hotcell_bearer::Said;
 use hotcell_ledger::{self as ledger, Counts, Digest, Error, Fault, RowId, Store, StoreError};
 use hotcell_record::{ReadError, statements};
+use hotcell_vault as vault;
 use serde::Serialize;
 
 use crate::artifacts::DIRECTORY;
@@ -31,6 +32,7 @@ pub struct Checked {
     pub tokens: u64,
     /// API keys that are kept.
     pub keys: u64,
+    pub secrets: u64,
     pub contents: u64,
     pub bytes: u64,
     /// Contents that no row has: what a crash left, or a run that is just being registered.
@@ -71,6 +73,8 @@ pub(crate) enum LookError {
     Bearer(#[from] hotcell_bearer::Error),
     #[error(transparent)]
     Access(#[from] access::Error),
+    #[error(transparent)]
+    Vault(#[from] vault::Error),
 }
 
 impl From<StoreError> for LookError {
@@ -102,6 +106,7 @@ impl Checked {
         let mut chain: HashMap<RowId, Digest> = HashMap::new();
         let mut stated = Counts::default();
         let (mut tokens, mut keys) = (Said::default(), access::Said::default());
+        let mut secrets = vault::Said::default();
         statements(conn, |said| match said.row.parse() {
             Ok(row) => {
                 match row {
@@ -116,10 +121,12 @@ impl Checked {
             }
             Err(_) if tokens.hear(&said.row, said.digest.0) => {}
             Err(_) if keys.hear(&said.row, said.digest.0) => {}
+            Err(_) if secrets.hear(&said.row, said.digest.0) => {}
             Err(_) => self.say(format!("the record speaks of `{}`, which is no row", said.row)),
         })?;
         self.tokens = tokens.compare(conn, |fault| self.say(fault.to_string()))?;
         self.keys = keys.compare(conn, |fault| self.say(fault.to_string()))?;
+        self.secrets = secrets.compare(conn, |fault| self.say(fault.to_string()))?;
         let is_current = ledger::is_current(conn)?;
         // Each row takes what is said of it away; what remains is said of nothing.
         let chain = RefCell::new(chain);

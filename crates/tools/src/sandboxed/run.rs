@@ -21,6 +21,8 @@ use crate::spec::spec;
 const WORDS_MOST: usize = 4096;
 const VARIABLES_MOST: usize = 1024;
 const FILES_MOST: usize = 256;
+/// Most secrets.
+const PLACEHOLDERS_MOST: usize = 16;
 
 pub(super) fn tools() -> Vec<BuiltIn> {
     vec![in_sandbox(
@@ -76,6 +78,11 @@ pub struct Run {
     /// templates with a restricted network do in any case.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub network: bool,
+    /// Secrets of which the program is given placeholders. What they stand for is put in outside of the sandbox,
+    /// into headers of requests that go over TLS to a host that the secret is bound to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = PLACEHOLDERS_MOST))]
+    pub placeholders: Vec<Placeholder>,
     /// Files for the working directory. Their contents come along with the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILES_MOST))]
@@ -97,6 +104,16 @@ pub struct Run {
 pub enum Word {
     Text(String),
     Bytes { bytes: Vec<u8> },
+}
+
+/// A secret by its name, and the variable that has its placeholder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Placeholder {
+    pub name: String,
+    /// The name of the secret, if nothing else is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
 }
 
 /// A file that is given along with the call.
@@ -160,6 +177,7 @@ impl Run {
         for (name, value) in self.env {
             env.insert(OsString::from(name), value.os()?);
         }
+        let placeholders = placeholders(self.placeholders, &env)?;
         let mut attached = Vec::new();
         for file in self.files {
             attached.push(Attached { name: file.name.os()?, content: file.content });
@@ -174,7 +192,7 @@ impl Run {
         let (environment, template, may_name_host) = (self.environment, Some(template), true);
         let plan = Plan { stdin, env, attached, environment, ..Plan::new(program) };
         let (no_zygote, network) = (self.no_zygote, self.network);
-        Ok(Plan { template, asked, may_name_host, no_zygote, network, ..plan })
+        Ok(Plan { template, asked, may_name_host, no_zygote, network, placeholders, ..plan })
     }
 
     /// What runs.
@@ -198,6 +216,33 @@ impl Run {
             }
         }
     }
+}
+
+/// Secrets by the variables that they are given in, none of which is given as anything else.
+fn placeholders(
+    wanted: Vec<Placeholder>,
+    env: &BTreeMap<OsString, OsString>,
+) -> Result<BTreeMap<String, String>, ToolError> {
+    let mut all = BTreeMap::new();
+    for Placeholder { name, variable } in wanted {
+        let variable = variable.unwrap_or_else(|| name.clone());
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let is_name = variable.bytes().all(is_letter)
+            && variable.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        let why = if !is_name {
+            "a variable has letters, digits and `_`, and no digit first"
+        } else if env.contains_key(OsString::from(&variable).as_os_str())
+            || all.contains_key(&variable)
+        {
+            "the variable is given something else"
+        } else {
+            all.insert(variable, name);
+            continue;
+        };
+        let what = format!("a placeholder cannot be given as `{variable}`");
+        return Err(ToolError::new(what, why, "give it in another variable"));
+    }
+    Ok(all)
 }
 
 /// One path component each, and no two the same.
