@@ -86,7 +86,7 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, permit.constraints(), &tool),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
-            Work::Web(errand) => self.go_out(call, errand, ready.limits.timeout),
+            Work::Web(errand) => self.go_out(call, *errand, ready.limits.timeout),
             Work::InSandbox { tool, job, crossing, copied } => {
                 // Until the run is over.
                 let _held = ready.held;

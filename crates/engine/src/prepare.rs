@@ -57,7 +57,7 @@ pub(crate) enum Work<'e> {
         copied: Option<(Arc<Copied>, Root)>,
     },
     Environment(Task),
-    Web(Errand),
+    Web(Box<Errand>),
 }
 
 /// What is done in this process.

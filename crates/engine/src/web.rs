@@ -54,7 +54,7 @@ impl Engine {
             return Err(no_provider());
         }
         let limits = ceilings(constraints).cap(call.limits());
-        Ok(Ready::new(limits, Work::Web(Errand { wanted, border: None })))
+        Ok(Ready::new(limits, Work::Web(Box::new(Errand { wanted, border: None }))))
     }
 
     /// Carries it out, within its time.
