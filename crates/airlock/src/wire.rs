@@ -7,6 +7,7 @@
 //! all, the airlock says [`FromAirlock::Unreached`], and hotcell answers the same ticket once more. Each ticket
 //! that was asked ends with exactly one [`FromAirlock::Ended`], whatever the answer was and also without one.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -201,6 +202,25 @@ pub enum Fault {
     Anonymous,
     Credential,
     OverRequests,
+}
+
+/// For whoever reads what was refused.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Head => "the head can be understood in two ways, or in none",
+            Fault::Long => "the head is too long",
+            Fault::Slow => "the head did not come to its end in time",
+            Fault::Target => "its target is none that a proxy has",
+            Fault::Host => "its `Host` is missing, there twice, or another than its target's",
+            Fault::Framing => "where its body ends is not clear",
+            Fault::Upgrade => "it asks for another protocol",
+            Fault::Unsupported => "it asks for something that is not done here",
+            Fault::Anonymous => "it came without the credential of its run",
+            Fault::Credential => "it came with a credential that is not its run's",
+            Fault::OverRequests => "the run has made all the requests that it may make",
+        })
+    }
 }
 
 /// What is not as it has to be.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, End, Event, Fill, Gate, Host, How, Jailed, Judge, Pass, Passage, Protocol,
+    BUDGET, Closed, End, Event, Fill, Gate, How, Jailed, Judge, Pass, Passage, Protocol,
     Refused as NotReached, Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
@@ -31,7 +31,7 @@ use crate::path::Done;
 use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::Book;
 use crate::secrets::Filler;
-use crate::story::Story;
+use crate::story::{self, Story};
 use crate::weigh::judge_asking;
 
 /// Ports that every policy means that names a host.
@@ -43,8 +43,6 @@ const MOST_TOLD: usize = 16;
 const MOST_RECORDED: u64 = 200;
 /// What could go through a tunnel that nobody looks into: requests of all kinds.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-/// Stands in events for what is no host.
-const NO_HOST: &str = "malformed.invalid";
 
 /// How runs and tools reach a network, as far as it is for the operator to say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -203,8 +201,8 @@ pub(crate) struct Border {
 #[derive(Debug, Default)]
 struct Recorded {
     events: u64,
-    /// What has no event of its own: how often, and the last of it.
-    rest: Option<(u64, Wanted)>,
+    /// What has no event of its own.
+    rest: u64,
 }
 
 /// What a run in this template reaches, and what it may ask the kernel for.
@@ -368,7 +366,7 @@ impl Border {
                 (story(account).refusal(Decision::Deny), Err(refused))
             }
         };
-        if decided.is_err() && !self.is_recorded(wanted) {
+        if decided.is_err() && !self.is_recorded() {
             return decided;
         }
         self.record.append(draft, Durability::Synced).map_err(|error| Refused {
@@ -379,61 +377,56 @@ impl Border {
     }
 
     /// Whether one more refusal has an event of its own; it is counted in either case.
-    fn is_recorded(&self, wanted: &Wanted) -> bool {
+    fn is_recorded(&self) -> bool {
         let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorded.events < MOST_RECORDED {
-            recorded.events += 1;
-            return true;
-        }
-        let count = recorded.rest.take().map_or(0, |(count, _)| count);
-        recorded.rest = Some((count + 1, wanted.clone()));
-        false
+        let is_one = recorded.events < MOST_RECORDED;
+        let count = if is_one { &mut recorded.events } else { &mut recorded.rest };
+        *count += 1;
+        is_one
     }
 
     /// Something else than the policy was against it, or it went wrong.
     fn note(&self, wanted: &Wanted, why: &str) {
-        if self.is_recorded(wanted) {
-            self.record_refusal(wanted, why);
+        if self.is_recorded() {
+            match self.call_of(host_text(wanted), wanted) {
+                Ok(call) => self.record_denied(&call, why),
+                Err(_) => self.record_untold(&format!("{wanted} is not reached"), why),
+            }
+        }
+    }
+
+    /// What could not even be understood.
+    fn note_unclear(&self, what: &str, why: &str) {
+        if self.is_recorded() {
+            self.record_untold(what, why);
         }
     }
 
     /// What was refused and has no event of its own.
     fn note_rest(&self) {
-        let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((count, last)) = recorded.rest.take() else { return };
-        drop(recorded);
-        self.record_refusal(
-            &last,
-            &format!("and {count} more refusals of this run, the last of them here"),
-        );
+        let count = {
+            let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut recorded.rest)
+        };
+        if count > 0 {
+            self.record_untold(&format!("{count} more"), "no event is left for each of them");
+        }
     }
 
-    fn record_refusal(&self, wanted: &Wanted, why: &str) {
-        let tunnel =
-            |host| Connect { host, protocol: spoken(wanted.protocol), method: None, path: None };
-        // A method that no policy knows is left out, as is a path that is too long.
-        let call = self
-            .call_of(host_text(wanted), wanted)
-            .or_else(|_| self.call_with(tunnel(host_text(wanted))));
-        self.record_denied(call, why);
-    }
-
-    /// What could not even be understood.
-    fn note_unclear(&self, protocol: Protocol, why: &str) {
-        let host = Host::parse(NO_HOST);
-        let Ok(host) = host else { return };
-        let wanted =
-            Wanted { protocol, host, port: 443, method: None, path: None, intercepted: false };
-        self.note(&wanted, why);
-    }
-
-    fn record_denied(&self, call: Result<Call, Refused>, why: &str) {
-        let Ok(call) = call else { return };
+    fn record_denied(&self, call: &Call, why: &str) {
         let facts = self.facts();
-        let story = Story::new(&call, &facts, &Account::default(), &self.book);
+        let story = Story::new(call, &facts, &Account::default(), &self.book);
         let (reason, status) = (Some(why.to_owned()), Some(Status::Blocked));
         let draft = Draft { reason, status, ..story.refusal(Decision::Deny) };
         // It is refused in any case. A record that takes nothing more refuses what comes next.
+        self.record.append(draft, Durability::Synced).ok();
+    }
+
+    /// The same of what no call can be made of.
+    fn record_untold(&self, what: &str, why: &str) {
+        let problem = Problem::new(what, why, "").of(ProblemKind::Blocked);
+        let refusal = story::refusal(&self.caller, connect::NAME, &problem);
+        let draft = Draft { parent: Some(self.call), ..refusal };
         self.record.append(draft, Durability::Synced).ok();
     }
 }
@@ -486,9 +479,9 @@ impl Judge for Border {
         let call = self.call_of(with_port(host, wanted.port), wanted);
         let Ok(call) = call else { return false };
         let is_named = self.allows_by_name(&call);
-        if !is_named && self.is_recorded(wanted) {
+        if !is_named && self.is_recorded() {
             // By the address, since that is what a rule would have to name.
-            self.record_denied(Ok(call), "it is internal, and no rule names this very address");
+            self.record_denied(&call, "it is internal, and no rule names this very address");
         }
         is_named
     }
@@ -499,7 +492,7 @@ impl Judge for Border {
             Event::Refused { wanted: None, refusal, .. } => {
                 self.count(|traffic| traffic.refused += 1);
                 self.tell(&refusal.what, &refusal.why, &refusal.fix);
-                self.note_unclear(Protocol::Tcp, &format!("{}: {}", refusal.what, refusal.why));
+                self.note_unclear(&refusal.what, &refusal.why);
             }
             Event::Refused { wanted: Some(wanted), refusal, .. } => {
                 self.count(|traffic| traffic.refused += 1);
@@ -521,7 +514,7 @@ impl Judge for Border {
             }
             Event::Malformed { why } => {
                 self.count(|traffic| traffic.refused += 1);
-                self.note_unclear(Protocol::Tcp, &format!("the proxy does not take it: {why:?}"));
+                self.note_unclear("the proxy does not take it", &why.to_string());
             }
             Event::Lost { .. } => self.count(|traffic| traffic.lost += 1),
             Event::Restored => {}
