@@ -13,6 +13,9 @@ use serde_json::Value;
 /// The variables that the product reads. None of them can lower a level or leave a layer out.
 const VARIABLES: [&str; 3] = ["HOTCELL_HOME", "HOTCELL_MIN_LEVEL", "HOTCELL_TEMPLATE"];
 
+/// What runs are told by variables; the product reads none of it.
+const TOLD: [&str; 2] = ["HOTCELL_PROXY", "HOTCELL_PROXY_USER"];
+
 const ELF: &[u8] = b"\x7fELF\x02\x01\x01";
 
 /// Crates that have the feature.
@@ -66,12 +69,18 @@ fn the_one_launcher_inside_is_the_one_without_holes() {
 
     let (product, launcher) = (product(&messages), fs::read(image).unwrap());
     assert!(launcher.starts_with(ELF) && launcher.len() < 1 << 20, "{} bytes", launcher.len());
-    let (others, _) = made_by(&messages, "crates/extension");
-    let [(_, evaluator)] = &others[..] else { panic!("it made {others:?}") };
+    let [evaluator, airlock] = ["crates/extension", "crates/egress"].map(|name| {
+        let (made, _) = made_by(&messages, name);
+        let [(_, program)] = &made[..] else { panic!("{name} made {made:?}") };
+        program.clone()
+    });
     let programs = product.windows(ELF.len()).filter(|w| *w == ELF).count();
-    assert_eq!(programs, 4, "itself, one launcher, its library for zygotes and one evaluator");
+    assert_eq!(
+        programs, 5,
+        "itself, one launcher, its library for zygotes, an evaluator, an airlock"
+    );
     assert!(contains(&product, &launcher), "the launcher inside is another one");
-    for file in [library, evaluator] {
+    for file in [library, &evaluator, &airlock] {
         assert!(contains(&product, &fs::read(file).unwrap()), "{file:?} inside is another one");
     }
 }
@@ -94,7 +103,7 @@ fn no_variable_but_the_documented_ones_is_read() {
         let is = |v: &&str| name.starts_with(*v) || (v.starts_with(name) && name != "HOTCELL_");
         let is_code =
             matches!(name.strip_prefix("HOTCELL_").map(str::as_bytes), Some([b'A'..=b'O']));
-        is_code || VARIABLES.iter().any(is)
+        is_code || VARIABLES.iter().chain(&TOLD).any(is)
     };
     assert!(!found.is_empty() && found.iter().all(known), "{found:?}");
 }

@@ -173,6 +173,7 @@ fn asks_for_help(words: &[OsString]) -> bool {
 
 fn main() -> ExitCode {
     raise_open_files();
+    keep_no_core();
     let words: Vec<OsString> = std::env::args_os().collect();
     if words.len() == 1 && shell::is_possible() {
         return ExitCode::from(shell::main(Cli::command()));
@@ -187,6 +188,12 @@ fn main() -> ExitCode {
         Err(error) => not_parsed(&error, &words),
     };
     ExitCode::from(code)
+}
+
+/// Keys and secrets are in this process's memory, and not for a file that an end by accident leaves behind.
+fn keep_no_core() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
 }
 
 /// Descriptors on their way to a run count against this user's limit, together with those that runs of

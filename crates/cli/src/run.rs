@@ -24,6 +24,7 @@ use hotcell_socket::Canceller;
 use hotcell_types::{
     Bytes, CallId, Count, Cpus, Limits, Outcome, SomeLimits, Span, Status, Template,
 };
+use hotcell_vault::SecretName;
 
 use crate::config::Config;
 use crate::kernel::{Begun, Kernel};
@@ -226,13 +227,31 @@ fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     }
 }
 
-/// What `--secret` was given; the engine says what is wrong with it.
-fn placeholder(text: &str) -> Placeholder {
+/// What `--secret` was given. Whoever took it for `--env` has put a value there: it is not said again, and no call
+/// is made of it that would be recorded.
+fn placeholder(text: &str) -> Result<Placeholder, Problem> {
     let (name, variable) = match text.split_once('=') {
-        Some((name, variable)) => (name, Some(variable.to_owned())),
+        Some((name, variable)) => (name, Some(variable)),
         None => (text, None),
     };
-    Placeholder { name: name.to_owned(), variable }
+    let is_capital = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
+    let is_variable = |variable: &str| {
+        variable.bytes().next().is_some_and(is_capital)
+            && variable.len() <= 64
+            && variable.bytes().all(|byte| is_capital(byte) || byte.is_ascii_digit())
+    };
+    let fix =
+        "give `--secret NAME` or `--secret NAME=VARIABLE`; `hotcell secret set` takes the value";
+    if name.parse::<SecretName>().is_err() {
+        let what = Problem::invalid("`--secret` has something that is not the name of a secret");
+        return Err(what.why("a name has letters, digits and `_`, and no digit first").fix(fix));
+    }
+    if !variable.is_none_or(is_variable) {
+        let what = "what stands behind `=` of `--secret` is not the name of a variable";
+        let why = "it has capital letters, digits and `_`, and no digit first";
+        return Err(Problem::invalid(what).why(why).fix(fix));
+    }
+    Ok(Placeholder { name: name.to_owned(), variable: variable.map(str::to_owned) })
 }
 
 pub(crate) fn main(args: Args, words: &[OsString], begun: Begun) -> u8 {
@@ -271,6 +290,8 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
     let stdin = stdin(args.stdin.as_deref(), target.reads_stdin(), limits.disk)?;
     let (run, script) = target.describe(args.lang, limits.disk)?;
     let (environment, env) = environment(&args.env)?;
+    let placeholders =
+        args.secret.iter().map(|text| placeholder(text)).collect::<Result<_, _>>()?;
     if environment.is_none() {
         // What is in an environment is found out with the call.
         begun.expect(&options, &run);
@@ -285,7 +306,7 @@ fn prepare(args: Args, words: &[OsString], begun: &Begun) -> Result<Prepared, Pr
         limits: given,
         no_zygote: args.no_zygote,
         network: args.network,
-        placeholders: args.secret.iter().map(|text| placeholder(text)).collect(),
+        placeholders,
         ..run
     };
     let mut request = Request::new(run_tool()?, Arguments::Value(json_of(&run)?));

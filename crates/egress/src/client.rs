@@ -37,7 +37,7 @@ const MOST_INTERIM: usize = 8;
 const AGENT: &str = concat!("hotcell/", env!("CARGO_PKG_VERSION"));
 
 /// Headers that the connection, and not its user, decides on.
-const OURS: [&str; 13] = [
+const OURS: [&str; 15] = [
     "host",
     "connection",
     "keep-alive",
@@ -49,7 +49,9 @@ const OURS: [&str; 13] = [
     "expect",
     "via",
     "accept-encoding",
+    "accept-charset",
     "range",
+    "request-range",
     "if-range",
 ];
 /// What may go along to another server than the one that it was meant for.

@@ -282,7 +282,7 @@ impl Border {
     fn looks_into(&self, wanted: &Wanted) -> bool {
         let host = host_text(wanted);
         self.intercepts.iter().any(|pattern| pattern.matches(&host))
-            || self.purse.as_ref().is_some_and(|purse| purse.has_host(&host))
+            || self.purse.as_ref().is_some_and(|purse| purse.of_name(&host).is_some())
     }
 
     /// The call that stands for what is wanted.
@@ -306,12 +306,11 @@ impl Border {
     }
 
     /// What goes through a tunnel that nobody looks into could be any request: one that a rule denies is enough.
-    fn denied_in_it(&self, wanted: &Wanted) -> Option<Call> {
-        let facts = self.facts();
+    fn denied_in_it(&self, wanted: &Wanted, facts: &Facts) -> Option<Call> {
         METHODS.iter().find_map(|method| {
             let asked = Wanted { method: Some((*method).to_owned()), ..wanted.clone() };
             let call = self.call_of(host_text(wanted), &asked).ok()?;
-            let verdict = judge(&self.book.policy, &call, &facts);
+            let verdict = judge(&self.book.policy, &call, facts);
             let is_denied =
                 matches!(&verdict, Verdict::Deny(account) if account.decision().is_some());
             drop(verdict);
@@ -335,15 +334,16 @@ impl Border {
 
     /// What the policy says, recorded. Whatever cannot be recorded is refused.
     fn decide(&self, wanted: &Wanted) -> Result<(), Refused> {
-        let call = match wanted.is_tunnel().then(|| self.denied_in_it(wanted)).flatten() {
-            Some(denied) => denied,
-            None => self.call_of(host_text(wanted), wanted).inspect_err(|refused| {
-                self.note(wanted, &refused.why);
-            })?,
-        };
         let mut facts = self.facts();
+        let denied = wanted.is_tunnel().then(|| self.denied_in_it(wanted, &facts)).flatten();
+        let is_denied = denied.is_some();
+        let call = denied.map_or_else(|| self.call_of(host_text(wanted), wanted), Ok);
+        let call = call.inspect_err(|refused| self.note(wanted, &refused.why))?;
         let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
-        let verdict = judge_asking(policy, extension, &call, &mut facts);
+        let verdict = match is_denied {
+            true => judge(policy, &call, &facts),
+            false => judge_asking(policy, extension, &call, &mut facts),
+        };
         let story = |account: &Account<'_>| Story::new(&call, &facts, account, &self.book);
         let (draft, decided) = match &verdict {
             Verdict::Allow(permit) => {

@@ -9,7 +9,7 @@ use hotcell_ledger::{Artifact, Blob, Digest, Role};
 use hotcell_request::{Arguments, Call, Request, VersionReq, canonical};
 use hotcell_tools::run::Content;
 use hotcell_tools::{BuiltIn, Plan, Source};
-use hotcell_types::{CallId, Caller, Exit, Outcome, Output, Span, Status};
+use hotcell_types::{CallId, Caller, Door, Exit, Outcome, Output, Span, Status};
 use hotcell_workspace::{BadGlob, Globs, Relative};
 use serde_json::{Value, json};
 
@@ -148,6 +148,12 @@ impl Engine {
             Some(BuiltIn::Sandboxed(tool)) => {
                 let plan = tool.plan(arguments);
                 let plan = plan.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
+                // What another door may not have, whoever replays it would give it.
+                let is_persons = matches!(old.begin.caller.door, Door::Cli | Door::Library);
+                if !plan.placeholders.is_empty() && !is_persons {
+                    let why = "it asked for secrets, and through a door that is not a person's";
+                    return Err(refused(old, why, "make the call anew"));
+                }
                 self.attach(caller, old, plan)?
             }
             Some(BuiltIn::Tree(_)) => return Err(refused_live(old)),

@@ -142,7 +142,8 @@ impl Engine {
         let mut names = Vec::new();
         for name in plan.placeholders.values() {
             let name: SecretName = name.parse().map_err(|error: vault::BadSecretName| {
-                let what = format!("`{}` is not the name of a secret", name.escape_debug());
+                // Which could be a value that somebody has taken for one.
+                let what = "what is asked for is not the name of a secret";
                 let fix = "`hotcell secret ls` lists them";
                 Problem::new(what, error.to_string(), fix).of(ProblemKind::Invalid)
             })?;

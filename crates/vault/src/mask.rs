@@ -57,7 +57,8 @@ impl Masks {
             }
         }
         let longest = all.keys().map(Vec::len).max()? + 1;
-        let machine = NFA::builder().prefilter(false).build(all.keys()).ok()?;
+        let machine =
+            NFA::builder().prefilter(false).ascii_case_insensitive(true).build(all.keys()).ok()?;
         let start = machine.start_state(Anchored::No).ok()?;
         let edges = all.into_values().collect();
         Some(Masks { known: Arc::new(Known { machine, edges, longest, start }) })

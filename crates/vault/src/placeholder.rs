@@ -82,11 +82,6 @@ impl Purse {
         Some(&held.placeholder)
     }
 
-    /// Whether something in here is for this host.
-    pub fn has_host(&self, host: &str) -> bool {
-        self.held.iter().any(|held| held.binding.has_host(host))
-    }
-
     /// A secret that is for this host, whatever the port.
     pub fn of_name(&self, host: &str) -> Option<&SecretName> {
         self.held.iter().find(|held| held.binding.has_name(host)).map(|held| &held.name)
@@ -122,7 +117,7 @@ impl Purse {
 
     /// What hides the values in what comes from a host, if something is bound to it.
     pub fn masker(&self, host: &str) -> Option<Masker> {
-        self.masks.as_ref().filter(|_| self.has_host(host)).map(Masks::masker)
+        self.masks.as_ref().filter(|_| self.of_name(host).is_some()).map(Masks::masker)
     }
 
     /// Every spelling that is in no event, as text.

@@ -20,6 +20,23 @@ pub(crate) type Spellings = BTreeMap<Vec<u8>, Edges>;
 /// `quote` of Python, forms, `encodeURI`, and none.
 const KEPT: [&[u8]; 6] = [b"-_.~", b"-_.!~*'()", b"-_.~/", b"*-._", b"-_.!~*'();,/?:@&=+$#", b""];
 
+/// Which signs writers of JSON write as numbers, each of them another set: Go, Gson and .NET.
+const ESCAPED: [&[u8]; 3] = [b"<>&'", b"<>&'=", b"<>&'\"+`"];
+
+/// How writers of HTML and XML write quotation marks and apostrophes, and what else they write as numbers: Python,
+/// Go, PHP, XML, Handlebars, Mustache, and none.
+const MARKUP: [(&str, &str, &[u8]); 9] = [
+    ("\"", "'", b""),
+    ("&quot;", "&#39;", b""),
+    ("&#34;", "&#x27;", b""),
+    ("&quot;", "&#x27;", b""),
+    ("&#34;", "&#39;", b"+"),
+    ("&quot;", "&#039;", b""),
+    ("&quot;", "&apos;", b""),
+    ("&quot;", "&#x27;", b"=`"),
+    ("&quot;", "&#39;", b"=`/"),
+];
+
 pub(crate) fn of(value: &[u8]) -> Spellings {
     let mut all = Spellings::new();
     let mut add = |bytes: Vec<u8>, edges: Edges| {
@@ -69,14 +86,23 @@ fn texts(text: &[u8]) -> Vec<Vec<u8>> {
             byte => vec![byte],
         }));
     }
-    for (quote, apostrophe) in [("&quot;", "&#39;"), ("&#34;", "&#x27;"), ("\"", "'")] {
+    for (quote, apostrophe, numbered) in MARKUP {
         all.push(each(text, |byte| match byte {
             b'&' => b"&amp;".to_vec(),
             b'<' => b"&lt;".to_vec(),
             b'>' => b"&gt;".to_vec(),
             b'"' => quote.into(),
             b'\'' => apostrophe.into(),
+            b'+' if numbered.contains(&byte) => format!("&#{byte};").into_bytes(),
+            byte if numbered.contains(&byte) => format!("&#x{byte:x};").into_bytes(),
             byte => vec![byte],
+        }));
+    }
+    let numbered = |byte: u8| !byte.is_ascii_alphanumeric();
+    for write in [|byte: u8| format!("&#{byte};"), |byte: u8| format!("&#x{byte:x};")] {
+        all.push(each(text, |byte| match numbered(byte) {
+            true => write(byte).into_bytes(),
+            false => vec![byte],
         }));
     }
     for kept in KEPT {
@@ -92,12 +118,20 @@ fn texts(text: &[u8]) -> Vec<Vec<u8>> {
             }
         }
     }
-    // `<`, `>`, `&` and `'` as some writers of JSON have them.
-    all.push(each(text, |byte| match byte {
-        b'<' | b'>' | b'&' | b'\'' => format!("\\u{byte:04x}").into_bytes(),
-        b'"' => b"\\\"".to_vec(),
-        b'\\' => b"\\\\".to_vec(),
-        byte => vec![byte],
+    for escaped in ESCAPED {
+        for slash in [&b"/"[..], b"\\/"] {
+            all.push(each(text, |byte| match byte {
+                byte if escaped.contains(&byte) => format!("\\u{byte:04x}").into_bytes(),
+                b'"' => b"\\\"".to_vec(),
+                b'\\' => b"\\\\".to_vec(),
+                b'/' => slash.to_vec(),
+                byte => vec![byte],
+            }));
+        }
+    }
+    all.push(each(text, |byte| match numbered(byte) {
+        true => format!("\\u{byte:04x}").into_bytes(),
+        false => vec![byte],
     }));
     all.push(HEXLOWER.encode(text).into_bytes());
     all.push(HEXUPPER.encode(text).into_bytes());

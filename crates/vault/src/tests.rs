@@ -363,6 +363,31 @@ fn every_spelling_is_hidden_wherever_the_stream_is_cut() {
     }
 }
 
+/// Signs as numbers, each writer in its own way; and letters in another case, as hosts are written.
+#[test]
+fn what_writers_of_json_and_markup_make_of_signs_is_hidden_as_well() {
+    let masks = Masks::of([&value("aB+c/d=e'f&g\"h<i>j`k")]).unwrap();
+    for text in [
+        // Go, Gson, .NET, and everything.
+        r#"aB+c/d=e\u0027f\u0026g\"h\u003ci\u003ej`k"#,
+        r#"aB+c/d\u003de\u0027f\u0026g\"h\u003ci\u003ej`k"#,
+        r#"aB\u002Bc/d=e\u0027f\u0026g\u0022h\u003Ci\u003Ej\u0060k"#,
+        r#"aB\u002bc\u002fd\u003de\u0027f\u0026g\u0022h\u003ci\u003ej\u0060k"#,
+        // Go, PHP, XML, Handlebars, Mustache, Python without quotation marks, and everything.
+        "aB&#43;c/d=e&#39;f&amp;g&#34;h&lt;i&gt;j`k",
+        "aB+c/d=e&#039;f&amp;g&quot;h&lt;i&gt;j`k",
+        "aB+c/d=e&apos;f&amp;g&quot;h&lt;i&gt;j`k",
+        "aB+c/d&#x3D;e&#x27;f&amp;g&quot;h&lt;i&gt;j&#x60;k",
+        "aB+c&#x2F;d&#x3D;e&#39;f&amp;g&quot;h&lt;i&gt;j&#x60;k",
+        "aB+c/d=e'f&amp;g\"h&lt;i&gt;j`k",
+        "aB&#43;c&#47;d&#61;e&#39;f&#38;g&#34;h&#60;i&#62;j&#96;k",
+        "AB+C/D=E'F&G\"H<I>J`K",
+    ] {
+        let shown = String::from_utf8(masks.hide(format!("<{text}>").as_bytes())).unwrap();
+        assert_eq!(shown, "<[secret]>", "{text}");
+    }
+}
+
 /// As `Basic` is, said again in base 64. Of the letters at both ends a few bits are left, and nothing else.
 #[test]
 fn what_is_coded_twice_is_hidden_as_well() {

@@ -669,6 +669,38 @@ fn a_secret_goes_out_over_tls_and_is_hidden_in_what_comes_back() {
 }
 
 #[test]
+fn what_comes_in_parts_or_in_letters_of_another_kind_is_not_passed_on_where_a_secret_could_be_in_it()
+ {
+    let answers = [
+        ("/whole", "200 OK", "Content-Type: text/html; charset=UTF-8", "200"),
+        ("/part", "206 Partial Content", "Content-Range: bytes 0-1/10", "502"),
+        ("/said", "200 OK", "Content-Range: bytes 0-1/10", "502"),
+        ("/parts", "200 OK", "Content-Type: multipart/byteranges; boundary=x", "502"),
+        ("/wide", "200 OK", "Content-Type: text/plain;charset=\"UTF-16LE\"", "502"),
+        ("/coded", "200 OK", "Content-Encoding: gzip", "502"),
+    ];
+    let ca = Ca::new();
+    let server = crate::support::secure(ca.config("secret.test", |_| ()), move |mut stream| {
+        answer_all(&mut stream, &move |request: &str| {
+            let found = answers.iter().find(|(path, ..)| request.contains(path)).unwrap();
+            assert!(!request.to_lowercase().contains("charset"), "{request}");
+            let (_, status, field, _) = found;
+            format!("HTTP/1.1 {status}\r\n{field}\r\nContent-Length: 2\r\n\r\nok").into_bytes()
+        });
+    });
+    let names = Names::of(&[("secret.test", &["127.0.0.1"])]);
+    let world = World::new(&names, Some(&ca));
+    let fill: Arc<dyn Fill> = Arc::new(Secret { host: "secret.test" });
+    let inside = world.open_with(Rules::of(&[("secret.test", server.port())]), Some(fill), BUDGET);
+    let host = format!("secret.test:{}", server.port());
+    for (path, .., expected) in answers {
+        let further = "Accept-Charset: utf-16\r\n";
+        let answer = inside.ask(&format!("https://{host}{path}"), &host, further);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{path}: {answer}");
+    }
+}
+
+#[test]
 fn a_secret_goes_to_no_other_host_and_not_in_the_open() {
     let ca = Ca::new();
     let config = ca.config("other.test", |_| ());

@@ -229,6 +229,7 @@ fn placeholders(
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         let is_name = variable.bytes().all(is_letter)
             && variable.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        let what = format!("a placeholder of `{}` cannot be given", name.escape_debug());
         let why = if !is_name {
             "a variable has letters, digits and `_`, and no digit first"
         } else if env.contains_key(OsString::from(&variable).as_os_str())
@@ -239,7 +240,6 @@ fn placeholders(
             all.insert(variable, name);
             continue;
         };
-        let what = format!("a placeholder cannot be given as `{variable}`");
         return Err(ToolError::new(what, why, "give it in another variable"));
     }
     Ok(all)
