@@ -10,7 +10,8 @@ use std::path::Path;
 
 use hotcell_engine::artifacts::verify_artifacts;
 use hotcell_engine::{
-    Anchor, Answer, Ask, Engine, Problem, ProblemKind, Reply, SecretAnswer, SecretAsk, restore,
+    Anchor, Answer, Ask, Engine, Ignore, Problem, ProblemKind, Reply, SecretAnswer, SecretAsk,
+    restore,
 };
 use hotcell_record::{Filter, Kind};
 use hotcell_types::{Caller, Door, Name, Status};
@@ -132,6 +133,26 @@ fn a_model_takes_no_secret_that_is_not_bound_to_the_tool() {
     // What is another tenant's is not there.
     let reply = run(&engine, &of("acme", Door::Cli));
     assert!(why(&reply).contains("there is no secret"), "{reply:?}");
+}
+
+#[test]
+fn what_a_model_was_refused_is_not_given_to_it_by_whoever_replays_its_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    ask(&engine, &operator(), new("local", &[])).unwrap();
+    let replayed = |door| {
+        let reply = run(&engine, &of("local", door));
+        match engine.ask(&operator(), Ask::Replay(reply.id, Ignore::default())) {
+            Answer::Failed(problem) => format!("{}: {}", problem.what, problem.why),
+            Answer::Replayed(replayed) => why(&replayed.new),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(replayed(Door::Mcp).contains("a door that is not a person's"));
+    // The control: a person's call is asked for again, and refused for what it was refused for.
+    ask(&engine, &operator(), new("local", &["http_fetch"])).unwrap();
+    let persons = replayed(Door::Cli);
+    assert!(persons.contains("it is bound to other tools"), "{persons}");
 }
 
 #[test]

@@ -405,6 +405,18 @@ fn what_is_no_secret_is_refused_and_said_again_nowhere() {
     }
     let (_, stdout, _) = said(&world.run(&["secret", "ls", "--json"]));
     assert_eq!(stdout, "{\"secrets\":[],\"version\":1}\n");
+    // Where somebody takes it for `--env`, nothing is recorded either.
+    for text in ["A=sk4Live9", "A=1234567890", "sk-live-4", "A="] {
+        let (code, stdout, stderr) = said(&world.run(&["run", "--secret", text, "--", "true"]));
+        assert!(
+            code == 121 && stderr.contains("--secret NAME=VARIABLE"),
+            "{text}: {code} {stderr}"
+        );
+        let value = text.trim_start_matches("A=");
+        assert!(value.is_empty() || !format!("{stdout}{stderr}").contains(value), "{stderr}");
+    }
+    let (_, stdout, _) = said(&world.run(&["audit", "log", "--json"]));
+    assert!(!stdout.contains("sk4Live9") && !stdout.contains("1234567890"), "{stdout}");
 }
 
 #[test]
