@@ -1,6 +1,7 @@
 //! What the checks of the repository share. They read files and ask cargo and git; nothing here is
 //! part of the product.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,7 +25,18 @@ pub fn output_of(command: &mut Command) -> String {
 }
 
 pub fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What cargo says of the test's own package is not for another build: build scripts that look at it (ring's)
+    // would run again, and everything that needs them be built anew.
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let is_own = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for name in names.filter(is_own) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// Every file that belongs to the repository, by its path from the root: tracked, or new and not
