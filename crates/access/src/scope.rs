@@ -13,7 +13,7 @@ pub enum Scope {
     Tools,
     /// What became of calls: states, output, live events.
     RunsRead,
-    /// Sandboxes that stay, and files in them.
+    /// Sandboxes that stay, and files in them. Opens nothing yet.
     Sandboxes,
     /// What calls were given and made.
     ArtifactsRead,

@@ -3,7 +3,7 @@
 //! The program (`run`, with the feature `program`) accepts on listeners that belong to runs. It asks hotcell about
 //! each request and each tunnel, gets a connected socket or a refusal, and passes bytes on. Without the feature
 //! there are only [`wire`], in which it is spoken to, and the parsers: [`head`], [`target`], [`chunked`],
-//! [`hello`], [`socks`]. They read bytes and know nothing else, so that hotcell's own clients can use them too.
+//! [`hello`], [`socks`]. They read bytes and know nothing else.
 //!
 //! What it must not do, and cannot in its sandbox: make a socket or connect one, look a name up, open a file, start
 //! anything, keep a secret of the operator's. What it must not do although it could: decide. It does not know which

@@ -53,7 +53,7 @@ pub struct Code {
     /// Files for its working directory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<File>,
-    /// Limits and seccomp profile to start from.
+    /// Limits, network and seccomp profile to start from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Limits in place of those of the template.

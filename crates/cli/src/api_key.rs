@@ -46,9 +46,9 @@ pub(crate) enum Command {
 pub(crate) struct CreateArgs {
     /// What you know it by
     name: Name,
-    /// What it is for, several times or with commas between: run, tools, runs:read, sandboxes, artifacts:read,
+    /// What it is for, several times or with commas between: run, tools, runs:read, artifacts:read,
     /// artifacts:write, audit, approvals:read, approvals:write, policy:read, policy:write, tokens, metrics, or
-    /// admin for all of them
+    /// admin for all of them; sandboxes opens nothing yet
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',')]
     scopes: Vec<Scope>,
     /// Whose calls are made with it, as policies have it [default: the key's name]

@@ -163,16 +163,19 @@ fn also_artifacts(database: &Path, verdict: &mut Verdict) -> Option<Checked> {
             return None;
         }
     };
-    let Checked { artifacts, contents, tokens, keys, faults, .. } = checked;
+    let Checked { artifacts, contents, tokens, keys, secrets, faults, .. } = checked;
     verdict.checked.push(format!(
         "{artifacts} artifacts, {contents} contents and {tokens} tokens against what the chain says of them"
     ));
     if keys > 0 {
         verdict.checked.push(format!("{keys} API keys against what the chain says of them"));
     }
+    if secrets > 0 {
+        verdict.checked.push(format!("{secrets} secrets against what the chain says of them"));
+    }
     if let Some(why) = checked.told.first().cloned() {
         verdict.standing = Standing::Broken;
-        let what = format!("artifacts, tokens and keys ({faults} faults)");
+        let what = format!("artifacts, tokens, keys and secrets ({faults} faults)");
         verdict.fault.get_or_insert(Fault { seq: None, what, why });
     }
     Some(checked)

@@ -17,8 +17,9 @@ const CANNOT: &str = "what was recorded after the backup was made: compare with 
 
 /// Copies the home into one file, while others use it
 ///
-/// The record, its key, its anchor and all artifacts are in it, as a tar; the configuration is not. Keep it
-/// as safe as the home: whoever has the key can sign.
+/// The record, its key, its anchor and all artifacts are in it, as a tar; the configuration is not, nor are the
+/// keys of tokens and of secrets: a restored home has no secrets. Keep it as safe as the home: whoever has the
+/// key can sign.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackupArgs {
     /// A file that is not there yet

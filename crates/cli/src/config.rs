@@ -87,7 +87,8 @@ nobody asked for, those of templates and tools, are lowered to it. Of files and 
 workspace the lowest holds as well, and what either file leaves out is left out; a project has no say
 in that. A copy comes on top of the ceilings. Spans go where the operator's file says, otherwise where
 the user's says; a project has no say in that either. For checkpoints that holds as well; keep and
-most are what the user's file says, otherwise what the operator's says.
+most are what the user's file says, otherwise what the operator's says. Of [network] the operator's
+word counts before the user's, and hosts of both are looked into; a project has no say.
 
 Of [schedule] and [breaker] what operator and user say stands in place of the default, the stricter
 where both do: fewer, and a longer rest. A project's word counts where it is stricter still.";

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 enum Profile {
     /// Nothing but tools that only compute
     Strict,
-    /// Reads the workspace, runs code without a network, and asks before it writes
+    /// Reads the workspace, runs code in a sandbox that reaches no host, and asks before it writes
     Dev,
 }
 

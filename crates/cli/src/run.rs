@@ -169,7 +169,7 @@ fn lang_help() -> String {
 fn template_help() -> String {
     let names = Template::BUILT_IN.map(|t| t.name).join(", ");
     format!(
-        "Limits and seccomp profile to start from: {names} [default: {}]",
+        "Limits, network and seccomp profile to start from: {names} [default: {}]",
         Template::DEFAULT.name
     )
 }

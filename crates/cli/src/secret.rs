@@ -51,8 +51,8 @@ pub(crate) struct SetArgs {
     /// api.example.com, *.example.com, api.example.com:8443
     #[arg(long = "host", value_name = "HOST", required = true, value_delimiter = ',')]
     hosts: Vec<String>,
-    /// A tool whose calls may use it, whoever makes them, several times or with commas between [default: `run`
-    /// at this command line, and nobody else]
+    /// A tool whose calls may use it, whoever makes them, several times or with commas between [default: calls
+    /// at this command line, and of programs that embed hotcell]
     #[arg(long = "tool", value_name = "TOOL", value_delimiter = ',')]
     tools: Vec<String>,
     /// What you want to remember of it; not secret

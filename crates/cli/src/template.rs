@@ -8,8 +8,8 @@ use crate::print;
 pub(crate) enum Command {
     /// Lists the templates
     ///
-    /// `restricted` is for named hosts through hotcell's proxy. This build has no proxy: such a run
-    /// has no network either.
+    /// `restricted`: a run reaches the hosts that the policy allows, through hotcell's proxy, and nothing else
+    /// (docs/network.md).
     Ls(LsArgs),
 }
 

@@ -1,4 +1,4 @@
-//! What may be reached, and how: one decision for everything that leaves, runs and hotcell itself.
+//! What may be reached, and how: one decision for everything that runs and the tools of the web reach.
 //!
 //! [`decide`] asks a [`Judge`], looks a name up once, and judges every address that it leads to; whoever connects
 //! does so to exactly these. [`Gate`] gives runs a [`Passage`]: a process without secrets, in a jail of its own

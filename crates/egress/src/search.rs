@@ -14,7 +14,20 @@ use crate::url::Url;
 const MOST_RESULTS: usize = 50;
 const MOST_TEXT: usize = 2000;
 const MOST_BYTES: usize = 4 << 20;
+/// Longest time of a search, whatever is asked for.
 const WITHIN: Duration = Duration::from_secs(20);
+
+/// What is searched for.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    pub words: &'a str,
+    /// Most results.
+    pub most: usize,
+    /// For all of it.
+    pub within: Duration,
+    /// Whose share of the lookups it takes.
+    pub party: u64,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -27,8 +40,7 @@ pub struct Found {
 pub trait Provider: Send + Sync {
     fn search(
         &self,
-        query: &str,
-        most: usize,
+        query: &Query<'_>,
         judge: &dyn Judge,
         fill: Option<&dyn Fill>,
     ) -> Result<Vec<Found>, Refusal>;
@@ -57,26 +69,25 @@ impl Searxng {
         Ok(Searxng { base, client })
     }
 
-    fn url(&self, query: &str) -> String {
+    fn url(&self, words: &str) -> String {
         let path = self.base.path().trim_end_matches('/');
         let root = Url { target: format!("{path}/search"), ..self.base.clone() };
-        format!("{root}?q={}&format=json", escaped(query))
+        format!("{root}?q={}&format=json", escaped(words))
     }
 }
 
 impl Provider for Searxng {
     fn search(
         &self,
-        query: &str,
-        most: usize,
+        query: &Query<'_>,
         judge: &dyn Judge,
         fill: Option<&dyn Fill>,
     ) -> Result<Vec<Found>, Refusal> {
         let named = Named { base: &self.base, judge };
-        let mut fetch = Fetch::get(&self.url(query));
+        let mut fetch = Fetch::get(&self.url(query.words));
         fetch.headers.push(("Accept".into(), "application/json".into()));
-        (fetch.most, fetch.within) = (MOST_BYTES, WITHIN);
-        let fetched = self.client.fetch(&fetch, &named, fill, 0)?;
+        (fetch.most, fetch.within) = (MOST_BYTES, query.within.min(WITHIN));
+        let fetched = self.client.fetch(&fetch, &named, fill, query.party)?;
         let unusable = |why: String| {
             let fix = "see whether its settings list `json` among `search.formats`";
             Refusal::new(Refused::Unreachable, "the web is not searched", why, fix)
@@ -85,7 +96,7 @@ impl Provider for Searxng {
             _ if fetched.status != 200 => {
                 Err(unusable(format!("the provider answers with status {}", fetched.status)))
             }
-            Content::Text(text) if !fetched.truncated => read(&text, most).ok_or_else(|| {
+            Content::Text(text) if !fetched.truncated => read(&text, query.most).ok_or_else(|| {
                 unusable("the provider does not answer with results as JSON".into())
             }),
             _ => Err(unusable("the provider does not answer with results as JSON".into())),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotcell_egress::client::{Content, Fetch, Fetched};
-use hotcell_egress::search::{Provider, Searxng};
+use hotcell_egress::search::{Provider, Query, Searxng};
 use hotcell_egress::{Client, Refusal, Refused, Resolver, System, Tls};
 use hotcell_policy::Constraints;
 use hotcell_request::Call;
@@ -64,7 +64,7 @@ impl Engine {
         let within = within.min(call.timeout()).duration();
         let answer = match wanted {
             Wanted::Fetch(fetch) => self.fetched(call, &fetch, &border, within),
-            Wanted::Search(search) => self.found(&search, &border),
+            Wanted::Search(search) => self.found(call, &search, &border, within),
         };
         answer.map_or_else(Done::failed, Done::value)
     }
@@ -97,11 +97,18 @@ impl Engine {
         Ok(web::answer(&answer)?)
     }
 
-    fn found(&self, search: &web::Search, border: &Border) -> Result<Value, Problem> {
+    fn found(
+        &self,
+        call: &Call,
+        asked: &web::Search,
+        border: &Border,
+        within: Duration,
+    ) -> Result<Value, Problem> {
         let base = self.network.search.as_ref().ok_or_else(no_provider)?;
         let provider = Searxng::new(base, self.client()).map_err(told)?;
-        let most = usize::try_from(search.most).unwrap_or(usize::MAX);
-        let found = provider.search(&search.query, most, border, None).map_err(told)?;
+        let most = usize::try_from(asked.most).unwrap_or(usize::MAX);
+        let query = Query { words: &asked.query, most, within, party: party(call) };
+        let found = provider.search(&query, border, None).map_err(told)?;
         let found =
             found.into_iter().map(|one| Found { title: one.title, url: one.url, text: one.text });
         Ok(web::answer(&found.collect::<Vec<_>>())?)

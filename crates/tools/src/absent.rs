@@ -1,5 +1,5 @@
-//! Tools that have a name and a form, and that nothing carries out yet. They are there so that a caller
-//! learns why, and what to do instead.
+//! Tools that have a name and a form, and that no call carries out. They are there so that a caller learns why,
+//! and what to do instead.
 
 use hotcell_request::{Effect, Fault, Spec, Tool, ToolError};
 use schemars::JsonSchema;
@@ -64,7 +64,7 @@ pub(crate) fn tools() -> Vec<BuiltIn> {
             &CANVAS_APPEND,
             canvas_append,
             "nothing was appended",
-            "calls cannot keep artifacts yet",
+            "there is no canvas yet",
             "write a file with fs.write",
         ),
     ]
@@ -89,7 +89,7 @@ static CANVAS_APPEND: Spec = spec(
     "canvas_append",
     "canvas",
     &[Effect::Write],
-    "Appends text to the canvas. Calls cannot keep artifacts yet, so that every call is an error.",
+    "Appends text to the canvas. There is no canvas yet, so that every call is an error.",
 );
 
 fn canvas_append() -> Result<Tool, Fault> {

@@ -64,6 +64,10 @@ const COMMANDS: &[&str] = &[
     "key create",
     "key ls",
     "key revoke",
+    "secret",
+    "secret set",
+    "secret ls",
+    "secret rm",
     "mcp",
     "gc",
     "backup",
@@ -94,9 +98,20 @@ fn the_reference_is_the_help() {
         assert!(output.status.success() && output.stderr.is_empty(), "{command}: {output:?}");
         let name = format!("hotcell {command}");
         let help = String::from_utf8(output.stdout).unwrap();
+        for inner in commands(&help).map(|inner| format!("{command} {inner}")) {
+            assert!(COMMANDS.contains(&inner.trim()), "`{inner}` is not in the reference");
+        }
         text.push_str(&format!("\n## {}\n\n```text\n{}\n```\n", name.trim(), help.trim_end()));
     }
     same_as_file("docs/cli.md", &text);
+}
+
+/// Those that a help lists.
+fn commands(help: &str) -> impl Iterator<Item = &str> {
+    let listed = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+    let listed = listed.split("\n\n").next().unwrap_or_default();
+    let named = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    named.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next())
 }
 
 #[test]

@@ -216,7 +216,8 @@ fn an_artifact_that_was_changed_is_found_by_verifying_the_record() {
     let (code, stdout, _) = verify();
     assert_eq!(code, 120, "{stdout}");
     assert!(
-        stdout.starts_with("broken: ") && stdout.contains("\nfault: artifacts, tokens and keys ("),
+        stdout.starts_with("broken: ")
+            && stdout.contains("\nfault: artifacts, tokens, keys and secrets ("),
         "{stdout}"
     );
 }

@@ -275,8 +275,9 @@ print(seen)";
         is_clean(&stdout);
         assert!(stdout.contains("TOKEN"), "{stdout}");
     }
-    let (code, _, stderr) = said(&scene.world.run(&["audit", "verify"]));
+    let (code, stdout, stderr) = said(&scene.world.run(&["audit", "verify"]));
     assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains(" secrets against what the chain says of them"), "{stdout}");
 }
 
 #[test]

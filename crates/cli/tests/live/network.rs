@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -715,6 +716,23 @@ fn the_web_is_searched_where_somebody_named_a_provider() {
     let got = call(&world, "web.search", &json!({"query": "a b"}));
     let one = json!([{"title": "One", "url": "https://one.test/", "text": "first"}]);
     assert_eq!((&got["value"], server.came()), (&one, 1), "{got:#}");
+}
+
+#[test]
+fn a_search_has_no_more_time_than_a_rule_gives_it() {
+    let silent = Server::answering(ALLOWED, |_| Vec::new());
+    let rule = "{ name: search, match: { operation: web.search }, action: allow, \
+                constraints: { timeout: 1s } }";
+    let Some(world) = world(&[rule.to_owned()]) else { return };
+    let world = world.on_its_own();
+    let config = world.home().join("config.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{before}[network]\nsearch = \"http://{}\"\n", silent.at)).unwrap();
+    let since = Instant::now();
+    let got = call(&world, "web.search", &json!({"query": "a b"}));
+    assert!(got.to_string().contains("in time") && silent.came() == 1, "{got:#}");
+    // Without the rule it would wait for 20 seconds.
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
 }
 
 #[test]

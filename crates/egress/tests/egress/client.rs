@@ -1,16 +1,18 @@
 //! hotcell's own client: what it follows, what it keeps, and what it refuses.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use hotcell_egress::client::{Content, Fetch, Fetched};
-use hotcell_egress::search::{Found, Provider, Searxng};
-use hotcell_egress::{Client, Event, Fill, How, Refusal, Refused, Tls};
+use hotcell_egress::search::{Found, Provider, Query, Searxng};
+use hotcell_egress::{Client, Event, Fill, Host, How, Refusal, Refused, Resolver, Tls, Unresolved};
 
 use crate::support::{
-    Ca, Names, PLACEHOLDER, Rules, SECRET, Secret, Server, answer_all, ok, request, secure,
+    Ca, LOOPBACK, Names, PLACEHOLDER, Rules, SECRET, Secret, Server, answer_all, ok, request,
+    secure,
 };
 
 fn fetch_with(
@@ -284,7 +286,7 @@ fn a_search_asks_the_operators_server_and_nobody_else() {
     };
     let rules = Rules::default();
     let provider = searcher(&format!("http://127.0.0.1:{}/s/", server.port())).unwrap();
-    let found = provider.search("a b&c", 2, &rules, None).unwrap();
+    let found = provider.search(&Query { most: 2, ..query("a b&c") }, &rules, None).unwrap();
     let result = |title: &str, url: &str, text: &str| Found {
         title: title.into(),
         url: url.into(),
@@ -297,8 +299,41 @@ fn a_search_asks_the_operators_server_and_nobody_else() {
     assert!(searcher("file:///x").is_err());
     let away = Server::answering(|_| redirect(302, "http://127.0.0.2:1/"));
     let provider = searcher(&format!("http://127.0.0.1:{}", away.port())).unwrap();
-    assert_eq!(provider.search("x", 5, &rules, None).unwrap_err().kind, Refused::Policy);
+    assert_eq!(provider.search(&query("x"), &rules, None).unwrap_err().kind, Refused::Policy);
     let html = Server::answering(|_| ok("<html>"));
     let provider = searcher(&format!("http://127.0.0.1:{}", html.port())).unwrap();
-    assert!(provider.search("x", 5, &rules, None).unwrap_err().why.contains("as JSON"));
+    assert!(provider.search(&query("x"), &rules, None).unwrap_err().why.contains("as JSON"));
+}
+
+fn query(words: &str) -> Query<'_> {
+    Query { words, most: 5, within: Duration::from_secs(60), party: 7 }
+}
+
+/// Answers with loopback, and keeps for whom.
+struct Asked(Mutex<Vec<u64>>);
+
+impl Resolver for Asked {
+    fn resolve(&self, _: &Host, party: u64, _: Instant) -> Result<Vec<IpAddr>, Unresolved> {
+        self.0.lock().unwrap().push(party);
+        Ok(vec![LOOPBACK])
+    }
+}
+
+#[test]
+fn a_search_has_the_time_and_the_share_of_whoever_asks() {
+    let server = Server::start(|mut stream| {
+        request(&mut stream);
+        // Ends when the client goes.
+        request(&mut stream);
+    });
+    let asked = Arc::new(Asked(Mutex::default()));
+    let client = Client::new(Arc::clone(&asked) as _, Arc::new(Tls::new(None)));
+    let provider = Searxng::new(&format!("http://a.test:{}", server.port()), client).unwrap();
+    let short = Query { within: Duration::from_millis(200), ..query("x") };
+    let since = Instant::now();
+    let refusal = provider.search(&short, &Rules::default(), None).unwrap_err();
+    assert!(refusal.why.contains("in time"), "{refusal}");
+    // Without a time of its own it would take 20 seconds.
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert_eq!(*asked.0.lock().unwrap(), [7]);
 }

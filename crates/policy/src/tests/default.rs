@@ -27,8 +27,8 @@ fn what_is_pure_or_only_reads_is_allowed_and_so_is_code_in_a_sandbox() {
     let pure = "allow [pure-tools] it depends on its arguments alone";
     check(&policy, "math.add", &[Effect::Pure], None, pure);
     check(&policy, "fs.read", &[Effect::Read], Some("a"), "allow [read-tools] it only reads");
-    let code = "allow [code-in-a-sandbox] it runs in a sandbox without a network, and only files that it \
-                made come back";
+    let code = "allow [code-in-a-sandbox] it runs in a sandbox, reaches only hosts that a rule names, and only \
+                files that it made come back";
     check(&policy, "code_execute", &[Effect::Execute], None, code);
 }
 

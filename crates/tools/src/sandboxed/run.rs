@@ -90,7 +90,7 @@ pub struct Run {
     /// Standard input, which comes along with the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Input>,
-    /// Limits and seccomp profile to start from.
+    /// Limits, network and seccomp profile to start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Limits in place of those of the template.

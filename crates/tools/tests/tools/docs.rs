@@ -41,7 +41,7 @@ fn section(text: &mut String, tool: &Tool, built: &BuiltIn) {
         BuiltIn::Sandboxed(_) => "Carried out in a sandbox",
         BuiltIn::Environment(_) => "Carried out in hotcell itself, which keeps environments",
         BuiltIn::Web(_) => "Carried out in hotcell itself, which judges each connection",
-        BuiltIn::Absent(_) => "Not carried out yet",
+        BuiltIn::Absent(_) => "Not carried out by a call",
     };
     let effects: Vec<&str> = tool.effects.iter().map(|effect| effect.name()).collect();
     write!(text, "\n### {}\n\n{}\n\n", tool.name, tool.description.as_str()).unwrap();

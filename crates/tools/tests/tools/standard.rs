@@ -153,7 +153,7 @@ fn another_name_is_the_same_operation() {
 fn what_is_absent_says_why() {
     for (name, why) in [
         ("net.connect", "a connection is made by the run that wants it"),
-        ("canvas_append", "calls cannot keep artifacts yet"),
+        ("canvas_append", "there is no canvas yet"),
     ] {
         let absent = absent_tool(name);
         assert_helps(absent.error());
