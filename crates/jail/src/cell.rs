@@ -183,7 +183,7 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
         rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
         rustix::system::setdomainname(DOMAIN_NAME).at(Step::Hostname)?;
     }
-    if order.loopback {
+    if order.loopback && !order.leaves_out(hole::NET) {
         loopback().at(Step::Loopback)?;
     }
     if plan.ground.setup.proc {

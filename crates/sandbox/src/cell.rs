@@ -26,6 +26,14 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// How many sockets its way out has.
+    pub(crate) fn listeners(&self) -> usize {
+        match self.network {
+            Network::None => 0,
+            Network::Proxied => 1 + usize::from(self.loopback),
+        }
+    }
+
     pub fn of(job: &crate::Job) -> Kind {
         Kind {
             loopback: job.profile == Profile::StandardNet,

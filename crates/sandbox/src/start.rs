@@ -298,7 +298,7 @@ fn await_release(
             Report::Built => handed = Some(take_handed(fds)?),
             Report::Released(seen, micros) => {
                 let Some((place, listeners)) = handed else { return Err(nonsense()) };
-                if listeners.len() != seen.listeners as usize {
+                if listeners.len() != cell.kind.listeners() {
                     return Err(nonsense());
                 }
                 let attest = Duration::from_micros(micros.into());
