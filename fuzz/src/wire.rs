@@ -86,6 +86,8 @@ pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
             proxied: !born,
             brings_places: joins == 7,
             zygote: joins,
+            keeps: u32::from(cgroup_name == b"/kept"),
+            inside: u32::from(cgroup_name == b"/inside"),
         }
     };
     let seed = |born, joins, name| written(|w| order(born, joins, name).write(w));
@@ -101,6 +103,8 @@ pub(crate) fn order_seeds() -> Vec<Vec<u8>> {
         seed(true, 0, b"/hotcell-0123456789abcdef/1"),
         seed(true, 7, b"/x"),
         seed(false, 8, b"/x"),
+        seed(true, 0, b"/kept"),
+        seed(true, 0, b"/inside"),
     ]
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) namespaces: [u64; 7],
     /// Of the zygote that it was forked from.
     pub(crate) origin: Option<[u64; 7]>,
+    /// Of the cell inside which it was made.
+    pub(crate) within: Option<[u64; 7]>,
     pub(crate) tree_mounts: u32,
     pub(crate) landlock_denied: bool,
 }
@@ -58,7 +60,17 @@ fn namespaces(process: &Process, expected: &Expected<'_>, seen: &mut Seen) -> Do
             require(*theirs != other, Step::AttestNamespaces)?;
         }
     }
-    Ok(())
+    match &expected.within {
+        Some(around) => require(is_within(&seen.namespaces, around), Step::AttestNamespaces),
+        None => Ok(()),
+    }
+}
+
+/// Whether it has together with the cell around it what it has to, and the rest for itself.
+fn is_within(own: &[u64; 7], around: &[u64; 7]) -> bool {
+    /// user, mnt, pid, net, ipc, uts, cgroup
+    const SHARED: [bool; 7] = [true, false, false, true, true, true, false];
+    own.iter().zip(around).zip(SHARED).all(|((own, around), shared)| (own == around) == shared)
 }
 
 fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
@@ -277,6 +289,17 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(same_ids(line, b"Uid:").ok(), id, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn inside_a_kept_cell_processes_mounts_and_cgroups_are_its_own_and_the_rest_is_shared() {
+        let around = [1, 2, 3, 4, 5, 6, 7];
+        assert!(is_within(&[1, 12, 13, 4, 5, 6, 17], &around));
+        for index in 0..around.len() {
+            let mut own = [1, 12, 13, 4, 5, 6, 17];
+            own[index] = if own[index] == around[index] { 99 } else { around[index] };
+            assert!(!is_within(&own, &around), "{index}");
         }
     }
 

@@ -8,7 +8,7 @@
 use core::ffi::CStr;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Access, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal};
@@ -179,15 +179,15 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
         let flag = linux_raw_sys::general::CLONE_NEWCGROUP;
         sys::unshare(flag).at(Step::CgroupNamespace)?;
     }
-    if !order.leaves_out(hole::UTS) {
-        rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
-        rustix::system::setdomainname(DOMAIN_NAME).at(Step::Hostname)?;
-    }
-    if order.loopback && !order.leaves_out(hole::NET) {
-        loopback().at(Step::Loopback)?;
+    let is_alone = order.inside == 0;
+    if is_alone {
+        name_and_connect(order)?;
     }
     if plan.ground.setup.proc {
         if !order.leaves_out(hole::PID) {
+            if !is_alone {
+                tree::leave_proc().at(Step::ProcMount)?;
+            }
             tree::own_proc().at(Step::ProcMount)?;
         }
         open_account().at(Step::ProcMount)?;
@@ -195,9 +195,26 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
     wait_for_word().at(Step::IdMap)?;
     // Where they cannot be dropped, the user's own groups stay, as overflow ids.
     switch_id(plan.ground.drops_groups).at(Step::SwitchId)?;
-    let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
-    sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)?;
-    order.proxied.then(|| proxy::open(order.loopback)).transpose().at(Step::Proxy)
+    let cell = if is_alone {
+        tree::writable(order.limits.disk_bytes, order.limits.files)
+    } else {
+        tree::shared_places()
+    };
+    sys::place_cloexec(cell.at(Step::Writable)?, slot::CELL).at(Step::Descriptors)?;
+    let opens_way_out = order.proxied && is_alone;
+    opens_way_out.then(|| proxy::open(order.loopback)).transpose().at(Step::Proxy)
+}
+
+/// Namespaces that are new: a machine's name, and a loopback interface.
+fn name_and_connect(order: &Order<'_>) -> Done {
+    if !order.leaves_out(hole::UTS) {
+        rustix::system::sethostname(HOSTNAME).at(Step::Hostname)?;
+        rustix::system::setdomainname(DOMAIN_NAME).at(Step::Hostname)?;
+    }
+    if order.loopback && !order.leaves_out(hole::NET) {
+        loopback().at(Step::Loopback)?;
+    }
+    Ok(())
 }
 
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
@@ -398,7 +415,7 @@ fn take_job(plan: &Plan<'_>) -> Done<Job<'static>> {
     let order = plan.order;
     static HANDED: Packet = Packet::new();
     let packet = HANDED.take().at(Step::Protocol)?;
-    let received = take_supplies(packet)?;
+    let received = take_supplies(packet, order.inside != 0)?;
     let packet: &'static [u8] = packet;
     let packet = packet.get(..received.length).unwrap_or_default();
     let job = Job::read(packet).at(Step::Protocol)?;
@@ -476,14 +493,18 @@ fn limit_to(resource: Resource, soft: u64, hard: u64) -> rustix::io::Result<()> 
     rustix::process::setrlimit(resource, limit)
 }
 
-/// Fills the working directory until the job comes, and leaves that in `packet`.
-fn take_supplies(packet: &mut [u8]) -> Done<Received> {
+/// Fills the working directory until the job comes, and leaves that in `packet`. Where none comes, this is
+/// the end. `replaces` what is there already.
+fn take_supplies(packet: &mut [u8], replaces: bool) -> Done<Received> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let cell = sys::at(slot::CELL);
     let work = rustix::fs::openat(cell, c"work", flags, Mode::empty()).at(Step::Inputs)?;
     let mut placed = 0;
     loop {
         let received = chan::receive(sys::at(slot::LINE), packet).at(Step::Protocol)?;
+        if received.length == 0 {
+            sys::exit(0);
+        }
         let part = packet.get(..received.length).unwrap_or_default();
         if Job::is_one(part) {
             return Ok(received);
@@ -493,7 +514,11 @@ fn take_supplies(packet: &mut [u8]) -> Done<Received> {
         let mut files = 0..;
         let is_last = supplies.is_last;
         for item in supplies.items {
-            place(&work, item, &received.fds, &mut files).at_index(Step::Inputs, placed)?;
+            if replaces {
+                make_way(&work, item).at_index(Step::Inputs, placed)?;
+            }
+            place(&work, item, &received.fds, &mut files, replaces)
+                .at_index(Step::Inputs, placed)?;
             placed += 1;
         }
         if !is_last {
@@ -509,14 +534,34 @@ fn require_descriptors(received: &Received, count: usize) -> Done {
     Err(failed(Step::Protocol, Errno::BADF, received.fds.count()))
 }
 
+/// Where programs were before, something may have the name already. A directory stays where one is wanted,
+/// and is never removed.
+fn make_way(work: &OwnedFd, item: Item<'_>) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let there = match rustix::fs::statat(work, item.path, flags) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    match (there, item.what) {
+        (FileType::Directory, What::Directory) => Ok(()),
+        (FileType::Directory, _) => Err(Errno::ISDIR),
+        _ => rustix::fs::unlinkat(work, item.path, AtFlags::empty()),
+    }
+}
+
 fn place(
     work: &OwnedFd,
     item: Item<'_>,
     fds: &Fds,
     files: &mut impl Iterator<Item = usize>,
+    replaces: bool,
 ) -> rustix::io::Result<()> {
     match item.what {
-        What::Directory => rustix::fs::mkdirat(work, item.path, Mode::from_raw_mode(0o755)),
+        What::Directory => match rustix::fs::mkdirat(work, item.path, Mode::from_raw_mode(0o755)) {
+            Err(Errno::EXIST) if replaces => Ok(()),
+            other => other,
+        },
         What::Link(target) => rustix::fs::symlinkat(target, work, item.path),
         What::File(content) => {
             let source = fds.get(files.next().ok_or(Errno::BADF)?)?;

@@ -60,20 +60,25 @@ pub struct Received {
 
 /// Receives one packet. A closed peer is a packet of no bytes; a cut one is an error.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
-    match receive_once(&socket, buffer) {
+    match receive_once(&socket, buffer, RecvFlags::empty()) {
         // A peer that ended with something unread resets the connection, once; what it had said before
         // comes after that.
-        Err(Errno::CONNRESET) => receive_once(&socket, buffer),
+        Err(Errno::CONNRESET) => receive_once(&socket, buffer, RecvFlags::empty()),
         other => other,
     }
 }
 
-fn receive_once(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
+/// The same from a peer that has said what it had to say: nothing is waited for.
+pub(crate) fn receive_now(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received> {
+    receive_once(socket, buffer, RecvFlags::DONTWAIT)
+}
+
+fn receive_once(socket: impl AsFd, buffer: &mut [u8], flags: RecvFlags) -> Result<Received> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(buffer)];
-    let message = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let message = recvmsg(socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
     let mut received = Received { length: message.bytes, fds: Fds::none(), sender: None };
     for part in control.drain() {
         match part {

@@ -115,6 +115,22 @@ impl Process {
         }
     }
 
+    /// Ways into its user, mnt, net, ipc and uts namespace.
+    pub(crate) fn doors(&self) -> Result<[OwnedFd; 5]> {
+        let open = |name| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            rustix::fs::openat(&self.dir, name, flags, Mode::empty())
+        };
+        // The user namespace first: by entering it one may enter the others.
+        Ok([
+            open(c"ns/user")?,
+            open(c"ns/mnt")?,
+            open(c"ns/net")?,
+            open(c"ns/ipc")?,
+            open(c"ns/uts")?,
+        ])
+    }
+
     /// Inodes of user, mnt, pid, net, ipc, uts, cgroup.
     pub(crate) fn namespaces(&self) -> Result<[u64; 7]> {
         let mut inodes = [0; 7];

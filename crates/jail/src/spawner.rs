@@ -23,6 +23,8 @@ use crate::{orphans, proxy};
 const MAX_RUNS: usize = 96;
 /// Most zygotes at one time.
 const MAX_ZYGOTES: usize = 8;
+/// Most cells that are kept at one time.
+const MAX_KEPT: usize = 32;
 /// Sources of events: the control socket, four of each run and three of each zygote.
 const MAX_EVENTS: usize = 1 + 4 * MAX_RUNS + 3 * MAX_ZYGOTES;
 /// How many seconds a zygote may take to answer an order. Forking takes a millisecond.
@@ -48,6 +50,7 @@ pub(crate) struct Spawner {
     /// Those that a zygote was told to fork, each at the place that its run will have.
     births: [Option<Birth>; MAX_RUNS],
     zygotes: [Option<Zygote>; MAX_ZYGOTES],
+    kept: [Option<Kept>; MAX_KEPT],
     /// A zygote has ended before it could say what it had forked.
     has_strangers: bool,
 }
@@ -59,6 +62,18 @@ struct Birth {
     asked: Timespec,
     origin: [u64; 7],
     plans: Plans,
+}
+
+/// A cell inside which others are made.
+#[derive(Debug)]
+struct Kept {
+    /// Its name in orders.
+    number: u32,
+    /// The place of its run.
+    run: usize,
+    /// Held since it was born, so that they are its own whatever becomes of it.
+    doors: [OwnedFd; 5],
+    namespaces: [u64; 7],
 }
 
 /// What a run is made with.
@@ -158,6 +173,7 @@ impl Spawner {
             runs: [const { None }; MAX_RUNS],
             births: [const { None }; MAX_RUNS],
             zygotes: [const { None }; MAX_ZYGOTES],
+            kept: [const { None }; MAX_KEPT],
             has_strangers: false,
         })
     }
@@ -305,14 +321,61 @@ impl Spawner {
             }
             return Ok(());
         }
-        let (pid, pidfd) = self.clone_cell(&order, fds, &their_cord)?;
+        if order.keeps != 0 {
+            self.check_keeping(order.keeps)?;
+        }
+        let (pid, pidfd) = match order.inside {
+            0 => self.clone_cell(&order, fds, &their_cord)?,
+            kept => (None, self.clone_inside(kept, &order, fds, &their_cord)?),
+        };
         drop(their_cord);
-        let number = self.host.behind(&pidfd).at(Step::Clone)?.pid;
+        let process = self.host.behind(&pidfd).at(Step::Clone)?;
+        if order.keeps != 0
+            && let Err(failure) = self.keep(order.keeps, free, &process)
+        {
+            self.disown(&pidfd);
+            return Err(failure);
+        }
         let socket = fds.take(0).at(Step::Protocol)?;
         let order = Order { cgroup_name: &[], ..order };
         let plans = Plans { socket, cord, order, cgroup_name };
-        self.begin(free, Run::of(plans, pidfd, number, Some(pid), None));
+        self.begin(free, Run::of(plans, pidfd, process.pid, pid, None));
         Ok(())
+    }
+
+    /// Whether there can be another one with this name.
+    fn check_keeping(&self, number: u32) -> Done {
+        if self.ground.setup.bare || self.kept(number).is_some() {
+            return Err(failed(Step::Inside, Errno::EXIST, 0));
+        }
+        let has_room = self.kept.iter().any(Option::is_none);
+        has_room.then_some(()).ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_KEPT))
+    }
+
+    /// From now on others are made inside this cell, until it ends.
+    fn keep(&mut self, number: u32, run: usize, process: &Process) -> Done {
+        let doors = process.doors().at(Step::Inside)?;
+        let namespaces = process.namespaces().at(Step::Inside)?;
+        let place = self.kept.iter_mut().find(|place| place.is_none());
+        *place.ok_or_else(|| failed(Step::Busy, Errno::AGAIN, MAX_KEPT))? =
+            Some(Kept { number, run, doors, namespaces });
+        Ok(())
+    }
+
+    fn kept(&self, number: u32) -> Option<&Kept> {
+        self.kept.iter().flatten().find(|kept| kept.number == number)
+    }
+
+    /// What was made inside a cell that has ended ends with it.
+    fn end_inside(&mut self, run: usize) {
+        let of_it = |kept: &mut Kept| kept.run == run;
+        let Some(kept) = self.kept.iter_mut().find_map(|place| place.take_if(of_it)) else {
+            return;
+        };
+        for run in self.runs.iter_mut().flatten().filter(|run| run.order.inside == kept.number) {
+            run.is_condemned = true;
+            run.kill();
+        }
     }
 
     /// A place that no run has, and none that is to be born.
@@ -321,7 +384,12 @@ impl Spawner {
     }
 
     fn begin(&mut self, index: usize, run: Run) {
-        let mapped = if self.ground.setup.bare { Ok(()) } else { self.map_ids(&run) };
+        let mapped = match run.order.inside {
+            _ if self.ground.setup.bare => Ok(()),
+            0 => self.map_ids(&run).and_then(|()| run.say(b"m").at(Step::IdMap)),
+            // It is in a user namespace that has its id.
+            _ => run.say(b"m").at(Step::IdMap),
+        };
         let place = self.runs.get_mut(index);
         let run = place.map(|place| place.insert(run));
         if let (Some(run), Err(failure)) = (run, mapped) {
@@ -333,12 +401,17 @@ impl Spawner {
         }
     }
 
-    fn clone_cell(&self, order: &Order<'_>, fds: &Fds, cord: &OwnedFd) -> Done<(Pid, OwnedFd)> {
+    fn clone_cell(
+        &self,
+        order: &Order<'_>,
+        fds: &Fds,
+        cord: &OwnedFd,
+    ) -> Done<(Option<Pid>, OwnedFd)> {
         let into = order.entrance.born.then(|| fds.get(2)).transpose().at(Step::Protocol)?;
         let ruleset = self.rules.ruleset(order.loopback)?;
         let flags = if self.ground.setup.bare { 0 } else { namespaces(order) };
         match sys::clone(flags, into).at(Step::Clone)? {
-            Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
+            Cloned::Parent { pid, pidfd } => Ok((Some(pid), pidfd)),
             Cloned::Child => cell::live(&Plan {
                 order,
                 fds,
@@ -346,6 +419,53 @@ impl Spawner {
                 ground: self.ground,
                 cord: cord.as_fd(),
             }),
+        }
+    }
+
+    /// The same inside a kept cell. Whoever enters a user namespace does not come back, so that a process
+    /// made for it does, clones the cell as a child of this one, and ends. It runs nothing but our own code
+    /// and waits for nobody, and what is inside cannot see it.
+    fn clone_inside(
+        &self,
+        number: u32,
+        order: &Order<'_>,
+        fds: &Fds,
+        cord: &OwnedFd,
+    ) -> Done<OwnedFd> {
+        let gone = || failed(Step::Inside, Errno::SRCH, 0);
+        let kept = self.kept(number).ok_or_else(gone)?;
+        let into = order.entrance.born.then(|| fds.get(2)).transpose().at(Step::Protocol)?;
+        let ruleset = self.rules.ruleset(order.loopback)?;
+        let (ours, theirs) = pair().at(Step::Inside)?;
+        let helper = match sys::clone(0, None).at(Step::Inside)? {
+            Cloned::Parent { pidfd, .. } => pidfd,
+            Cloned::Child => match enter_and_clone(&kept.doors, order, into) {
+                Ok(Cloned::Child) => cell::live(&Plan {
+                    order,
+                    fds,
+                    ruleset: ruleset.as_fd(),
+                    ground: self.ground,
+                    cord: cord.as_fd(),
+                }),
+                Ok(Cloned::Parent { pidfd, .. }) => {
+                    tell(&theirs, &Report::Born, Some(pidfd.as_fd()));
+                    sys::exit(0)
+                }
+                Err(failure) => {
+                    tell(&theirs, &Report::Failed(failure), None);
+                    sys::exit(1)
+                }
+            },
+        };
+        // What it had to say is there by then; if there is nothing, it was killed.
+        sys::reap(&helper).at(Step::Inside)?;
+        drop(theirs);
+        let mut buffer = [0; MAX_REPORT];
+        let mut received = chan::receive_now(&ours, &mut buffer).at(Step::Inside)?;
+        match Report::read(buffer.get(..received.length).unwrap_or_default()) {
+            Ok(Report::Born) => received.fds.take(0).at(Step::Inside),
+            Ok(Report::Failed(failure)) => Err(failure),
+            _ => Err(gone()),
         }
     }
 
@@ -527,7 +647,7 @@ impl Spawner {
         self.fail_births(zygote.number, Errno::SRCH);
     }
 
-    /// Gives the run its one id, and lets its init go on.
+    /// Gives the run its one id.
     fn map_ids(&self, run: &Run) -> Done {
         let process = self.host.behind(&run.pidfd).at(Step::IdMap)?;
         for (file, outer) in [(c"uid_map", run.order.outer_uid), (c"gid_map", run.order.outer_gid)]
@@ -536,7 +656,7 @@ impl Spawner {
             let line = line.as_c().at(Step::IdMap)?;
             process.write(file, line.to_bytes()).at(Step::IdMap)?;
         }
-        run.say(b"m").at(Step::IdMap)
+        Ok(())
     }
 
     /// Any word on a run's socket, its end included, ends the run.
@@ -585,15 +705,20 @@ impl Spawner {
         landlock_denied: bool,
         let_go: impl FnOnce(&Run) -> rustix::io::Result<()>,
     ) {
-        let Spawner { runs, host, namespaces, tree_mounts, ground, .. } = self;
+        let Spawner { runs, host, namespaces, tree_mounts, ground, kept, .. } = self;
         let Some(Some(run)) = runs.get_mut(index) else { return };
         let name = run.cgroup_name;
+        let around = kept.iter().flatten().find(|kept| kept.number == run.order.inside);
+        if around.is_none() && run.order.inside != 0 {
+            return run.fail(failed(Step::Inside, Errno::SRCH, 0));
+        }
         let expected = Expected {
             order: Order { cgroup_name: name.as_bytes(), ..run.order },
             setup: ground.setup,
             drops_groups: ground.drops_groups,
             namespaces: *namespaces,
             origin: run.origin,
+            within: around.map(|kept| kept.namespaces),
             tree_mounts: *tree_mounts,
             landlock_denied,
         };
@@ -641,8 +766,8 @@ impl Spawner {
 
     /// Reaps a run's init, with which the whole run has ended, and tells hotcell.
     fn bury(&mut self, index: usize) {
-        let Some(place) = self.runs.get_mut(index) else { return };
-        let Some(run) = place.take() else { return };
+        let Some(run) = self.runs.get_mut(index).and_then(Option::take) else { return };
+        self.end_inside(index);
         // What it said last may still lie in the cord.
         while let Some(report) = run.last_words() {
             if matches!(report, Report::Failed(_)) {
@@ -748,7 +873,7 @@ impl Run {
     /// Hands hotcell what its cell handed out.
     fn pass_on(&self, fds: &Fds) {
         let mut passed = [self.socket.as_fd(); 1 + proxy::MOST];
-        let count = 1 + self.order.listeners();
+        let count = 1 + self.order.handed();
         let all = passed.iter_mut().enumerate().take(count);
         let taken = all.map(|(index, place)| fds.get(index).map(|fd| *place = fd));
         match taken.collect::<rustix::io::Result<()>>() {
@@ -795,16 +920,33 @@ pub(crate) fn namespaces(order: &Order<'_>) -> u64 {
     u64::from(flags & !later)
 }
 
+/// In a process made for it: goes into the namespaces of a kept cell, and clones one that has processes,
+/// mounts and a view of its cgroup for itself.
+fn enter_and_clone(
+    doors: &[OwnedFd; 5],
+    order: &Order<'_>,
+    into: Option<BorrowedFd<'_>>,
+) -> Done<Cloned> {
+    use linux_raw_sys::general as nr;
+    for (index, door) in doors.iter().enumerate() {
+        rustix::thread::move_into_link_name_space(door.as_fd(), None)
+            .at_index(Step::Inside, index)?;
+    }
+    let own = nr::CLONE_NEWPID | nr::CLONE_NEWNS | nr::CLONE_NEWCGROUP;
+    let flags = namespaces(order) & u64::from(own);
+    sys::clone(flags | sys::SIBLING, into).at(Step::Clone)
+}
+
 /// A pair of sockets between spawner and cell; the kernel says who speaks on ours.
 fn cord() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let (ours, theirs) = pair()?;
     sockopt::set_socket_passcred(&ours, true)?;
     Ok((ours, theirs))
+}
+
+pub(crate) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+    rustix::net::socketpair(family, SocketType::SEQPACKET, flags, None)
 }
 
 /// Sends to hotcell. If it is gone, the closed socket ends the run anyway; if it does not read, that

@@ -241,6 +241,17 @@ pub(crate) fn writable(size: u64, files: u64) -> rustix::io::Result<OwnedFd> {
     Ok(cell)
 }
 
+/// The same of the cell inside which this one is made: they have it together.
+pub(crate) fn shared_places() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(place::CELL, flags, Mode::empty())
+}
+
+/// Takes the view of another cell's processes off a copy of its mounts.
+pub(crate) fn leave_proc() -> rustix::io::Result<()> {
+    rustix::mount::unmount(place::PROC, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+}
+
 /// Where the way out of a run is: room for one name, which is made by whoever asks.
 pub(crate) fn proxy_place() -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;

@@ -349,6 +349,12 @@ pub struct Order<'a> {
     pub brings_places: bool,
     /// The zygote that the cell is forked from; none is zero.
     pub zygote: u8,
+    /// The number under which other cells are made inside this one; none is zero. A cell that is kept
+    /// gets no job: it holds namespaces and places for those.
+    pub keeps: u32,
+    /// The kept cell inside which this one is made; none is zero. They have user, network, IPC and UTS
+    /// namespace and the places together, and no process of one can see those of another.
+    pub inside: u32,
     /// Layers to leave out, for the positive controls of the escape tests.
     #[cfg(feature = "holes")]
     pub holes: u32,
@@ -386,6 +392,8 @@ impl<'a> Order<'a> {
         w.u8(self.proxied.into());
         w.u8(self.brings_places.into());
         w.u8(self.zygote);
+        w.u32(self.keeps);
+        w.u32(self.inside);
         #[cfg(feature = "holes")]
         w.u32(self.holes);
     }
@@ -415,11 +423,18 @@ impl<'a> Order<'a> {
             proxied: r.flag()?,
             brings_places: r.flag()?,
             zygote: r.u8()?,
+            keeps: r.u32()?,
+            inside: r.u32()?,
             #[cfg(feature = "holes")]
             holes: r.u32()?,
         };
         r.end()?;
-        if order.entrance.descriptors() > MAX_CGROUPS || order.cgroup_name.len() > MAX_NAME {
+        let stays = order.keeps != 0 || order.inside != 0;
+        if order.entrance.descriptors() > MAX_CGROUPS
+            || order.cgroup_name.len() > MAX_NAME
+            || (order.keeps != 0 && order.inside != 0)
+            || (stays && (order.zygote != 0 || order.brings_places))
+        {
             return Err(Malformed);
         }
         Ok(order)
@@ -433,6 +448,11 @@ impl<'a> Order<'a> {
     /// How many sockets listen inside.
     pub fn listeners(&self) -> usize {
         if self.proxied { 1 + usize::from(self.loopback) } else { 0 }
+    }
+
+    /// How many of them it hands out: those of a kept cell were handed out by that.
+    pub fn handed(&self) -> usize {
+        if self.inside == 0 { self.listeners() } else { 0 }
     }
 
     /// Whether a layer is to be left out: never, but in the launcher of the escape tests.
@@ -854,10 +874,11 @@ pub enum Step {
     Zygote,
     Proxy,
     AttestProxy,
+    Inside,
 }
 
 impl Step {
-    pub const ALL: [Step; 44] = [
+    pub const ALL: [Step; 45] = [
         Step::Protocol,
         Step::UserNamespace,
         Step::IdMap,
@@ -902,6 +923,7 @@ impl Step {
         Step::Zygote,
         Step::Proxy,
         Step::AttestProxy,
+        Step::Inside,
     ];
 
     fn from_u8(value: u8) -> Result<Step, Malformed> {
@@ -1186,6 +1208,8 @@ mod tests {
             proxied: true,
             brings_places: false,
             zygote: 0,
+            keeps: 0,
+            inside: 7,
             #[cfg(feature = "holes")]
             holes: 0,
         };

@@ -18,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::{Gid, Uid};
 
@@ -26,7 +25,7 @@ use crate::cell::{self, Fork, Ground, Plan, Rehearse};
 use crate::chan::{self, Fds, MAX_REPORT};
 use crate::fail::{At, Done, failed, require};
 use crate::proc::{self, HostProc, Process};
-use crate::spawner::namespaces;
+use crate::spawner::{namespaces, pair};
 use crate::sys::{self, Cloned, Reserve, Strings, Vector};
 use crate::wire::{self, Forking, MAX_FORKING, Order, Report, Step};
 
@@ -136,13 +135,7 @@ const LOOKED_AT_EVERY: u32 = 32;
 
 impl Zygote {
     pub(crate) fn start(host: &HostProc, wanted: &wire::Zygote<'_>, fds: &mut Fds) -> Done<Zygote> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .at(Step::Zygote)?;
+        let (ours, theirs) = pair().at(Step::Zygote)?;
         use linux_raw_sys::general as nr;
         let apart = nr::CLONE_NEWNET | nr::CLONE_NEWIPC | nr::CLONE_NEWUTS;
         let into = wanted.entrance.born.then(|| fds.get(wire::Zygote::DESCRIPTORS));

@@ -1,13 +1,16 @@
 //! Cells: jails that wait for their one job, with the cgroup and the id that they were made with.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
 use hotcell_types::{Layer, Limits, Profile};
 
 use crate::cgroup::{Cgroup, CgroupError};
+use crate::hold::Hold;
 use crate::ids::{Id, IdPool};
+use crate::kept::Standing;
 use crate::launcher::packet_pair;
 use crate::native::{Base, Ground};
 use crate::places::Places;
@@ -65,7 +68,7 @@ pub(crate) struct Cell {
     pub(crate) socket: OwnedFd,
     /// To the cell itself.
     pub(crate) line: OwnedFd,
-    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) hold: Hold,
     /// Where it works without a mount namespace.
     pub(crate) places: Option<Places>,
     /// Given back when nothing is left that has it.
@@ -75,6 +78,16 @@ pub(crate) struct Cell {
 impl Cell {
     /// Orders one from the launcher. What goes wrong in it is told on its socket.
     pub(crate) fn order(ground: &Ground, base: &Base, kind: Kind) -> Result<Cell, Refusal> {
+        Cell::order_kept(ground, base, kind, 0)
+    }
+
+    /// The same, of one inside which others are made by this number.
+    pub(crate) fn order_kept(
+        ground: &Ground,
+        base: &Base,
+        kind: Kind,
+        keeps: u32,
+    ) -> Result<Cell, Refusal> {
         // Without namespaces there is no id but one's own.
         let pool = ground.ids.as_ref().filter(|_| !base.setup.bare);
         let id = pool.map(reserve_id).transpose()?;
@@ -102,12 +115,10 @@ impl Cell {
         let places = base.setup.bare.then(|| Places::make(&ground.home)).transpose();
         let places = places.map_err(start::internal("making a directory for the run"))?;
         fds.extend(places.as_ref().map(Places::fd));
-        let own_id = || rustix::process::geteuid().as_raw();
-        let own_gid = || rustix::process::getegid().as_raw();
         let name = cgroup.as_ref().map(Cgroup::name).unwrap_or_default();
         let order = Order {
-            outer_uid: id.as_ref().map_or_else(own_id, Id::number),
-            outer_gid: id.as_ref().map_or_else(own_gid, Id::number),
+            outer_uid: outer_uid(id.as_ref()),
+            outer_gid: outer_gid(id.as_ref()),
             limits: limits(&kind.limits, cgroup.is_some()),
             entrance,
             cgroup_name: name.as_bytes(),
@@ -115,15 +126,72 @@ impl Cell {
             proxied: kind.network == Network::Proxied,
             brings_places: places.is_some(),
             zygote: kind.zygote,
+            keeps,
+            inside: 0,
             #[cfg(feature = "holes")]
             holes: kind.holes.layers,
         };
         base.nursery.forks(kind.zygote);
-        let ordered = base.launcher.order(&order, &fds);
-        ordered.map_err(|e| Refusal::of_talking("ordering a cell from the launcher", e))?;
+        send(base, &order, &fds)?;
         drop(fds);
-        Ok(Cell { kind, ordered: Instant::now(), socket, line, cgroup, places, id })
+        let hold = Hold::of(cgroup);
+        Ok(Cell { kind, ordered: Instant::now(), socket, line, hold, places, id })
     }
+
+    /// Orders one inside a cell that is kept: with its places, its network, its id and its cgroup.
+    pub(crate) fn order_inside(
+        base: &Base,
+        kind: Kind,
+        standing: &Arc<Standing>,
+    ) -> Result<Cell, Refusal> {
+        let pair = || packet_pair().map_err(start::internal("making the run's sockets"));
+        let ((socket, spawners), (line, cells)) = (pair()?, pair()?);
+        let mut fds: Vec<BorrowedFd<'_>> = vec![spawners.as_fd(), cells.as_fd()];
+        let entrance = enter(standing.cgroup.as_ref(), &mut fds);
+        let name = standing.cgroup.as_ref().map(Cgroup::name).unwrap_or_default();
+        let order = Order {
+            outer_uid: outer_uid(standing.id.as_ref()),
+            outer_gid: outer_gid(standing.id.as_ref()),
+            limits: limits(&kind.limits, standing.cgroup.is_some()),
+            entrance,
+            cgroup_name: name.as_bytes(),
+            loopback: kind.loopback,
+            proxied: kind.network == Network::Proxied,
+            brings_places: false,
+            zygote: 0,
+            keeps: 0,
+            inside: standing.number,
+            #[cfg(feature = "holes")]
+            holes: kind.holes.layers,
+        };
+        send(base, &order, &fds)?;
+        drop(fds);
+        let hold = Hold::inside(standing);
+        Ok(Cell { kind, ordered: Instant::now(), socket, line, hold, places: None, id: None })
+    }
+
+    /// Id of its processes outside, where that is not one's own.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.id.as_ref().map(Id::number).or_else(|| self.hold.owner())
+    }
+
+    /// How many sockets it hands out.
+    pub(crate) fn handed(&self) -> usize {
+        if self.hold.is_shared() { 0 } else { self.kind.listeners() }
+    }
+}
+
+fn send(base: &Base, order: &Order<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), Refusal> {
+    let ordered = base.launcher.order(order, fds);
+    ordered.map_err(|e| Refusal::of_talking("ordering a cell from the launcher", e))
+}
+
+fn outer_uid(id: Option<&Id>) -> u32 {
+    id.map_or_else(|| rustix::process::geteuid().as_raw(), Id::number)
+}
+
+fn outer_gid(id: Option<&Id>) -> u32 {
+    id.map_or_else(|| rustix::process::getegid().as_raw(), Id::number)
 }
 
 pub(crate) fn enter<'a>(cgroup: Option<&'a Cgroup>, fds: &mut Vec<BorrowedFd<'a>>) -> Entrance {

@@ -91,6 +91,25 @@ pub struct View {
     pub(crate) tree: Option<Tree>,
 }
 
+impl View {
+    /// Whether everything that is in the other one can be seen.
+    pub(crate) fn covers(&self, other: &View) -> bool {
+        let is_seen = |path: &PathBuf| self.read_only.iter().any(|own| path.starts_with(own));
+        other.read_only.iter().all(is_seen) && (other.tree.is_none() || other.tree == self.tree)
+    }
+
+    /// With what another one shows.
+    pub fn and(mut self, other: View) -> View {
+        for path in other.read_only {
+            if !self.read_only.contains(&path) {
+                self.read_only.push(path);
+            }
+        }
+        self.tree = self.tree.or(other.tree);
+        self
+    }
+}
+
 /// A directory of the host that a run sees read-only, and under another name. Whoever makes it keeps the
 /// directory from being removed while there are runs that see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -190,7 +190,8 @@ enum Errand {
 /// A job's place among those that run. Dropping it makes way for another.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    like: Like,
+    /// Jobs in a sandbox that stays say nothing about which cells are worth waiting.
+    like: Option<Like>,
     /// Goes before the keeper, so that a launcher that nobody needs ends before its runs are buried.
     base: Arc<Base>,
     keeper: Arc<Keeper>,
@@ -216,7 +217,13 @@ impl Keeper {
         self.jobs.fetch_add(1, Ordering::Relaxed);
         let like = Like { kind, seed };
         base.spares.demand().begin(&like, Instant::now());
-        Seat { like, base: Arc::clone(base), keeper: Arc::clone(self) }
+        Seat { like: Some(like), base: Arc::clone(base), keeper: Arc::clone(self) }
+    }
+
+    /// The same in a sandbox that stays.
+    pub(crate) fn seat_inside(self: &Arc<Keeper>, base: &Arc<Base>) -> Seat {
+        self.jobs.fetch_add(1, Ordering::Relaxed);
+        Seat { like: None, base: Arc::clone(base), keeper: Arc::clone(self) }
     }
 
     fn replenish(&self, base: &Arc<Base>, like: &Like) {
@@ -293,8 +300,9 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.base.spares.demand().end(&self.like, Instant::now());
-        self.keeper.replenish(&self.base, &self.like);
+        let Some(like) = &self.like else { return };
+        self.base.spares.demand().end(like, Instant::now());
+        self.keeper.replenish(&self.base, like);
     }
 }
 

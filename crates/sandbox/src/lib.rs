@@ -8,11 +8,13 @@ mod cell;
 pub mod cgroup;
 mod collect;
 mod demand;
+mod hold;
 pub mod host;
 mod ids;
 mod image;
 mod job;
 mod keeper;
+mod kept;
 pub mod lang;
 mod launcher;
 mod layout;
@@ -38,6 +40,7 @@ pub use job::{
     Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,
     What, WorkingCopy, cause, in_memory,
 };
+pub use kept::{Consumption, Keep, Kept, PROGRAMS_MOST};
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};

@@ -5,12 +5,13 @@ use std::ffi::CString;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use std::{fs, io};
 
 use hotcell_jail::wire::{Failed, Setup, Step};
-use hotcell_types::{Layer, Level};
+use hotcell_types::{Layer, Level, Limits};
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -19,7 +20,8 @@ use crate::cell::{Cell, Kind};
 use crate::cgroup::Cgroups;
 use crate::ids::IdPool;
 use crate::keeper::{Keeper, Spares};
-use crate::launcher::{Idle, Kept, Launcher, StartError};
+use crate::kept::{Keep, Kept};
+use crate::launcher::{self, Idle, Launcher, StartError};
 use crate::layout::{self, Layout};
 use crate::running::Running;
 use crate::warm::{Bounds, Nursery};
@@ -32,6 +34,11 @@ const ID_DIR: &str = "/run/hotcell";
 const MOST_BASES: usize = 16;
 /// Most launchers that one job tries: there are that many levels to go down.
 const MOST_TRIES: u32 = 5;
+
+/// The init, which is ours, and the program.
+const PIDS_LEAST: u64 = 2;
+/// The same for the one that holds a sandbox that stays, for a cell that waits, and for a program.
+const PIDS_LEAST_KEPT: u64 = 3 * PIDS_LEAST;
 
 /// What this process keeps to run jobs: launchers, the cgroup, the id pool.
 #[derive(Debug)]
@@ -84,12 +91,14 @@ pub(crate) struct Base {
     pub(crate) nursery: Nursery,
     pub(crate) launcher: Launcher,
     pub(crate) layout: Layout,
+    /// How many sandboxes that stay have had a number in it.
+    pub(crate) names: AtomicU32,
 }
 
 /// What a run takes from the sandbox that it runs in.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
-    pub(crate) ground: &'a Ground,
+    pub(crate) ground: &'a Arc<Ground>,
     pub(crate) base: &'a Arc<Base>,
     pub(crate) keeper: &'a Arc<Keeper>,
     pub(crate) begun: Instant,
@@ -193,8 +202,8 @@ impl Sandbox {
         let begun = Instant::now();
         #[cfg(feature = "holes")]
         let job = if self.host_visible { job.seeing_the_host() } else { job };
-        check_pids(&job)?;
-        check_open_files(&job)?;
+        check_pids(&job.limits, PIDS_LEAST)?;
+        check_open_files(&job.limits)?;
         check_line(&job)?;
         for path in &job.command.read_only {
             check_shared(path)?;
@@ -208,6 +217,26 @@ impl Sandbox {
                 Ok(given) => return start::run(&parts, job, given),
                 // Nothing of the job has run: where the launcher is to blame, another may do better.
                 Err(refusal) => self.replace(&base, tries, refusal, minimum)?,
+            }
+        }
+    }
+
+    /// Makes a sandbox that stays until it is stopped, and in which one program after the other runs.
+    pub fn keep(&self, keep: Keep) -> Result<Kept, Refusal> {
+        let begun = Instant::now();
+        check_pids(&keep.limits, PIDS_LEAST_KEPT)?;
+        check_open_files(&keep.limits)?;
+        for path in &keep.view.read_only {
+            check_shared(path)?;
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let base = self.base(&keep.view, self.minimum)?;
+            let parts = Parts { ground: &self.ground, base: &base, keeper: &self.keeper, begun };
+            match Kept::make(&parts, &keep) {
+                Ok(kept) => return Ok(kept),
+                Err(refusal) => self.replace(&base, tries, refusal, self.minimum)?,
             }
         }
     }
@@ -275,7 +304,8 @@ impl Sandbox {
         }
         let (level, setup) = (state.found.level, state.setup);
         let (spares, nursery) = (Spares::default(), Nursery::new(self.bounds));
-        let base = Arc::new(Base { level, setup, spares, nursery, launcher, layout });
+        let names = AtomicU32::new(0);
+        let base = Arc::new(Base { level, setup, spares, nursery, launcher, layout, names });
         state.bases.insert(view.clone(), Arc::clone(&base));
         Ok(base)
     }
@@ -303,7 +333,7 @@ impl Sandbox {
             dirs = cgroups.keep_alive_fds().map_err(failed)?;
             name = CString::new(cgroups.name().map_err(failed)?).unwrap_or_default();
         }
-        let kept = Kept {
+        let kept = launcher::Kept {
             cgroups: dirs.iter().map(AsFd::as_fd).collect(),
             cgroup_name: &name,
             others: self.ground.ids.iter().map(IdPool::lock).collect(),
@@ -537,33 +567,31 @@ fn start_refusal(error: &StartError, layout: &Layout) -> Refusal {
     }
 }
 
-fn check_pids(job: &Job) -> Result<(), Refusal> {
-    /// The init, which is ours, and the program.
-    const LEAST: u64 = 2;
-    if job.limits.pids.get() >= LEAST {
+fn check_pids(limits: &Limits, least: u64) -> Result<(), Refusal> {
+    if limits.pids.get() >= least {
         return Ok(());
     }
     Err(Refusal::Invalid {
-        what: format!("a limit of {} processes is too low", job.limits.pids),
-        why: "a run needs two: one is its own init".into(),
-        fix: "give at least 2 with `--pids`".into(),
+        what: format!("a limit of {} processes is too low", limits.pids),
+        why: format!("{least} are needed: every program has an init of its own besides"),
+        fix: format!("give at least {least} with `--pids`"),
     })
 }
 
-fn check_open_files(job: &Job) -> Result<(), Refusal> {
+fn check_open_files(limits: &Limits) -> Result<(), Refusal> {
     /// Standard input, output and error, and the filter's own descriptor before it is sent away.
     const LEAST: u64 = 4;
-    if job.limits.open_files.get() >= LEAST {
+    if limits.open_files.get() >= LEAST {
         return Ok(());
     }
     Err(Refusal::Invalid {
-        what: format!("a limit of {} open files is too low", job.limits.open_files),
+        what: format!("a limit of {} open files is too low", limits.open_files),
         why: "a run needs three for its input and output, and one more to start".into(),
         fix: "give at least 4 with `--open-files`".into(),
     })
 }
 
-fn check_line(job: &Job) -> Result<(), Refusal> {
+pub(crate) fn check_line(job: &Job) -> Result<(), Refusal> {
     let Stdin::Line(line) = &job.stdin else { return Ok(()) };
     if rustix::net::sockopt::socket_domain(line) == Ok(AddressFamily::UNIX) {
         return Ok(());

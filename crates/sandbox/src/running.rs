@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::cgroup::{Cgroup, CgroupError, Stats};
 use crate::collect::{self, Bounds, Collected};
+use crate::hold::Hold;
 use crate::ids::Id;
 use crate::keeper::{Remains, Seat};
 use crate::native::Base;
@@ -91,7 +92,7 @@ pub(crate) struct Shared {
     bell: OwnedFd,
     cancelled: AtomicBool,
     /// Until the run is over: a handle that somebody keeps must not keep this.
-    cgroup: Mutex<Option<Cgroup>>,
+    hold: Mutex<Hold>,
     pause: Mutex<Pause>,
 }
 
@@ -124,8 +125,7 @@ struct End {
 impl Handle {
     /// Ends the run; its outcome is `cancelled`.
     pub fn cancel(&self) {
-        self.shared.cancelled.store(true, Ordering::Release);
-        self.shared.ring();
+        self.shared.cancel();
     }
 
     /// Stops every process of the run until it is resumed. Needs a cgroup.
@@ -154,10 +154,10 @@ impl Handle {
 }
 
 impl Shared {
-    pub(crate) fn new(cgroup: Option<Cgroup>) -> io::Result<Shared> {
+    pub(crate) fn new(hold: Hold) -> io::Result<Shared> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (cancelled, pause) = (AtomicBool::new(false), Mutex::default());
-        Ok(Shared { bell, cancelled, cgroup: Mutex::new(cgroup), pause })
+        Ok(Shared { bell, cancelled, hold: Mutex::new(hold), pause })
     }
 
     fn ring(&self) {
@@ -174,8 +174,33 @@ impl Shared {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cgroup(&self) -> MutexGuard<'_, Option<Cgroup>> {
-        self.cgroup.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sandbox that stays, and that the run is in, was paused or goes on.
+    pub(crate) fn stand_still(&self, since: Instant) {
+        self.pause().since.get_or_insert(since);
+        self.ring();
+    }
+
+    pub(crate) fn go_on(&self) {
+        let mut pause = self.pause();
+        if let Some(since) = pause.since.take() {
+            pause.total += since.elapsed();
+        }
+        drop(pause);
+        self.ring();
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Killed, it would not die: it is frozen together with others, whom this run may not thaw.
+    fn is_held_still(&self) -> bool {
+        self.pause().since.is_some() && self.hold().is_shared()
     }
 
     /// The run is over, or is being ended: nothing of it is frozen, and nothing will be, since what is
@@ -183,8 +208,8 @@ impl Shared {
     fn close(&self) {
         let mut pause = self.pause();
         pause.is_ending = true;
-        let cgroup = self.cgroup();
-        if let (Some(cgroup), Some(since)) = (cgroup.as_ref(), pause.since)
+        let hold = self.hold();
+        if let (Some(cgroup), Some(since)) = (hold.own(), pause.since)
             && cgroup.thaw().is_ok()
         {
             pause.total += since.elapsed();
@@ -194,16 +219,21 @@ impl Shared {
 
     /// Ends and removes what is left of a run that could not be followed to its end.
     fn abandon(&self) {
-        if let Some(cgroup) = self.cgroup().take() {
+        if let Some(cgroup) = std::mem::take(&mut *self.hold()).into_own() {
             // Whatever stays behind even so is swept by the next process.
             cgroup.kill().and_then(|()| cgroup.remove()).ok();
         }
     }
 
     fn freezer(&self, act: fn(&Cgroup) -> Result<(), CgroupError>) -> Result<(), Refusal> {
-        match self.cgroup().as_ref() {
-            Some(cgroup) => act(cgroup).map_err(freezing),
-            None => Err(Refusal::Layer {
+        match &*self.hold() {
+            Hold::Own(cgroup) => act(cgroup).map_err(freezing),
+            Hold::Shared(_) => Err(Refusal::Invalid {
+                what: "one program of a sandbox that stays".into(),
+                why: "it can be paused only together with what else is in there".into(),
+                fix: "pause the sandbox".into(),
+            }),
+            Hold::None => Err(Refusal::Layer {
                 layer: Layer::CgroupPids,
                 why: "a run can be paused only in a cgroup, and while it runs".into(),
                 fix: "`hotcell doctor` says how to get one".into(),
@@ -285,21 +315,33 @@ impl Running {
         Ok((self.conclude(&end, Collected::default()), taken))
     }
 
-    /// Streams until the run has ended as a whole, and opens the working directory that it left.
-    fn follow(&mut self, sink: &mut dyn Sink) -> Result<(End, OwnedFd), Refusal> {
+    /// The same for a program in a sandbox that stays: what it leaves stays there as well.
+    pub fn wait_for_end(mut self, sink: &mut dyn Sink) -> Result<Outcome, Refusal> {
+        let end = self.follow_to_end(sink)?;
+        Ok(self.conclude(&end, Collected::default()))
+    }
+
+    /// Streams until the run has ended as a whole.
+    fn follow_to_end(&mut self, sink: &mut dyn Sink) -> Result<End, Refusal> {
         let end = self.attend(sink).inspect_err(|_| self.shared.abandon())?;
         // Its init may still be on its way out.
         self.shared.close();
         self.drain(sink);
+        Ok(end)
+    }
+
+    /// The same, and opens the working directory that it left.
+    fn follow(&mut self, sink: &mut dyn Sink) -> Result<(End, OwnedFd), Refusal> {
+        let end = self.follow_to_end(sink)?;
         let work = collect::open_work(&self.cell).map_err(collecting)?;
         Ok((end, work))
     }
 
     fn conclude(self, end: &End, collected: Collected) -> Outcome {
         let full = self.full_places();
-        let cgroup = self.shared.cgroup().take();
-        let stats = cgroup.as_ref().map(Cgroup::stats).unwrap_or_default();
-        self.outcome(end, cgroup, stats, collected, full)
+        let hold = std::mem::take(&mut *self.shared.hold());
+        let stats = hold.stats();
+        self.outcome(end, hold.into_own(), stats, collected, full)
     }
 
     /// Does everything until the run has ended.
@@ -342,16 +384,19 @@ impl Running {
     }
 
     fn look(&self) -> Look {
-        let cgroup = self.shared.cgroup();
+        let hold = self.shared.hold();
         Look {
             at: self.released.elapsed(),
-            cpu: cgroup.as_ref().and_then(Cgroup::cpu_used),
-            memory_bytes: cgroup.as_ref().and_then(Cgroup::memory_now),
+            cpu: hold.own().and_then(Cgroup::cpu_used),
+            memory_bytes: hold.own().and_then(Cgroup::memory_now),
         }
     }
 
     /// Whether something asks for the end of the run now.
     fn due(&self) -> Option<Cause> {
+        if self.shared.is_held_still() {
+            return None;
+        }
         if self.shared.cancelled.load(Ordering::Acquire) {
             return Some(Cause::Cancelled);
         }
@@ -374,7 +419,7 @@ impl Running {
     /// Processor time left, where there is a limit and a cgroup that counts.
     fn cpu_left(&self) -> Option<Duration> {
         let limit = self.limits.cpu_time?.duration();
-        let used = self.shared.cgroup().as_ref()?.cpu_used()?;
+        let used = self.shared.hold().own()?.cpu_used()?;
         Some(limit.saturating_sub(used))
     }
 
@@ -453,7 +498,7 @@ impl Running {
     fn kill(&self) {
         // Any word on the socket means the end. If the launcher is gone, so is the run.
         rustix::io::write(&self.socket, b"k").ok();
-        if let Some(cgroup) = self.shared.cgroup().as_ref() {
+        if let Some(cgroup) = self.shared.hold().own() {
             cgroup.hurry();
         }
         self.shared.close();
@@ -484,6 +529,9 @@ impl Running {
             self.hear_the_init();
         }
         let at = Instant::now();
+        // Somebody may have killed it on the way to telling it.
+        let is_cancelled = self.shared.cancelled.load(Ordering::Acquire);
+        let cause = cause.or(is_cancelled.then_some(Cause::Cancelled));
         Ok(match (gone, self.ended) {
             (Some(gone), ended) => Some(End { ended: ended.unwrap_or_default(), gone, cause, at }),
             (None, Some(ended)) if self.ends_with_its_program() => {
@@ -631,7 +679,7 @@ impl Running {
     }
 }
 
-fn is_readable(socket: &OwnedFd) -> bool {
+pub(crate) fn is_readable(socket: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)

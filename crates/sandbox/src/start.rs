@@ -13,12 +13,12 @@ use hotcell_jail::chan::{self, Fds};
 use hotcell_jail::wire::{
     Failed, JobParts, MAX_PACKET, MAX_STRINGS, Ready, Report, Seen, Step, Writer,
 };
-use hotcell_types::{Layer, LayerReport, Level, Start};
+use hotcell_types::{Layer, LayerReport, Level, Limits, Start};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Kind, cgroup_refusal};
-use crate::ids::Id;
+use crate::keeper::Seat;
 use crate::lang::WORK_DIR;
 use crate::native::Parts;
 use crate::places::Places;
@@ -31,7 +31,7 @@ use crate::warm::Seed;
 use crate::{Job, Network, Refusal, Stdin, random, steps};
 
 /// How long a run may take to be built. Far longer than it ever takes: a hang must not last.
-const BUILD_MOST: Duration = Duration::from_secs(10);
+pub(crate) const BUILD_MOST: Duration = Duration::from_secs(10);
 
 /// A filter of one instruction: return, allow.
 #[cfg(feature = "holes")]
@@ -61,6 +61,12 @@ pub(crate) struct Given {
     has_waited: bool,
 }
 
+impl Given {
+    pub(crate) fn waited(self) -> Given {
+        Given { has_waited: true, ..self }
+    }
+}
+
 /// Builds the jail around a job, or takes one that waits, and lets the program go.
 pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     check_network(parts.base.level, parts.base.setup.bare, job.network)?;
@@ -72,7 +78,7 @@ pub(crate) fn give(parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
 }
 
 /// A run that may reach something by way of somebody must be kept from everything else.
-fn check_network(level: Level, is_bare: bool, network: Network) -> Result<(), Refusal> {
+pub(crate) fn check_network(level: Level, is_bare: bool, network: Network) -> Result<(), Refusal> {
     if network == Network::None || !is_bare {
         return Ok(());
     }
@@ -112,16 +118,15 @@ fn give_a_cell_of(kind: Kind, parts: &Parts<'_>, job: &Job) -> Result<Given, Ref
         match give_to(cell, parts, job) {
             // The waiting cell was lost; nothing of the job has run, so that another can take it.
             Err(refusal) if refusal.is_lost() => {}
-            other => return other.map(|given| Given { has_waited: true, ..given }),
+            other => return other.map(Given::waited),
         }
     }
     give_to(Cell::order(parts.ground, parts.base, kind)?, parts, job)
 }
 
 /// Gives a cell its job and waits until every layer was read back.
-fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
-    let owner = cell.id.as_ref().map(Id::number);
-    let pipes = Pipes::new(&job.stdin, owner).map_err(internal("making the run's pipes"))?;
+pub(crate) fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
+    let pipes = Pipes::new(&job.stdin, cell.owner()).map_err(internal("making the run's pipes"))?;
     let mut placed = Placed::default();
     let given = Instant::now();
     match supplies::send(&cell, job, &mut placed).and_then(|()| send(&cell, job, &pipes)) {
@@ -141,6 +146,15 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
 /// The run of a program that was let go.
 pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
     let seat = parts.keeper.seat(parts.base, Kind::of(&job), Seed::of(&job));
+    go_on(parts, job, given, seat)
+}
+
+/// The same in a sandbox that stays.
+pub(crate) fn run_inside(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, Refusal> {
+    go_on(parts, job, given, parts.keeper.seat_inside(parts.base))
+}
+
+fn go_on(parts: &Parts<'_>, job: Job, given: Given, seat: Seat) -> Result<Running, Refusal> {
     let Given { cell, pipes, built, layers, placed, has_waited } = given;
     let start = match (cell.kind.zygote, has_waited) {
         (0, false) => Start::New,
@@ -159,7 +173,7 @@ pub(crate) fn run(parts: &Parts<'_>, job: Job, given: Given) -> Result<Running, 
         stderr: Stream::new(pipes.stderr, most),
         feed,
         held,
-        shared: Arc::new(Shared::new(cell.cgroup).map_err(internal("making the run's bell"))?),
+        shared: Arc::new(Shared::new(cell.hold).map_err(internal("making the run's bell"))?),
         base: Arc::clone(parts.base),
         socket: cell.socket,
         line: Some(cell.line),
@@ -298,7 +312,7 @@ fn await_release(
             Report::Built => handed = Some(take_handed(fds)?),
             Report::Released(seen, micros) => {
                 let Some((place, listeners)) = handed else { return Err(nonsense()) };
-                if listeners.len() != cell.kind.listeners() {
+                if listeners.len() != cell.handed() {
                     return Err(nonsense());
                 }
                 let attest = Duration::from_micros(micros.into());
@@ -319,7 +333,7 @@ fn await_release(
 }
 
 /// The run's writable file system, and the sockets of its way out.
-fn take_handed(mut fds: Fds) -> Result<(OwnedFd, Vec<OwnedFd>), Refusal> {
+pub(crate) fn take_handed(mut fds: Fds) -> Result<(OwnedFd, Vec<OwnedFd>), Refusal> {
     let place = fds.take(0).map_err(|_| nonsense())?;
     let listeners = (1..fds.count()).map(|index| fds.take(index).map_err(|_| nonsense()));
     Ok((place, listeners.collect::<Result<_, _>>()?))
@@ -356,7 +370,7 @@ pub(crate) fn next_report(socket: &OwnedFd, deadline: Instant) -> Result<(Report
     Ok((report, received.fds))
 }
 
-fn nonsense() -> Refusal {
+pub(crate) fn nonsense() -> Refusal {
     internal("understanding the launcher")(io::ErrorKind::InvalidData.into())
 }
 
@@ -371,7 +385,7 @@ fn not_forked() -> Refusal {
 }
 
 fn is_out_of_memory(cell: &Cell) -> bool {
-    cell.cgroup.as_ref().and_then(|cgroup| cgroup.stats().oom_kills).unwrap_or(0) > 0
+    cell.hold.stats().oom_kills.unwrap_or(0) > 0
 }
 
 /// A cell that ended before its program started: if it was for want of memory, that is the job's.
@@ -392,7 +406,7 @@ fn failure(failed: Failed, parts: &Parts<'_>, job: &Job, placed: &Placed) -> Ref
     match failed.step {
         Step::Program => not_runnable(&job.command.program, failed),
         Step::Busy => Refusal::Busy { running: failed.index },
-        Step::Inputs => input_refusal(errno, &placed.path(failed.index as usize), job),
+        Step::Inputs => input_refusal(errno, &placed.path(failed.index as usize), &job.limits),
         _ => steps::refusal(failed, &parts.base.layout),
     }
 }
@@ -405,16 +419,17 @@ pub(crate) fn not_runnable(program: &Path, failed: Failed) -> Refusal {
     }
 }
 
-fn input_refusal(errno: Errno, name: &str, job: &Job) -> Refusal {
+pub(crate) fn input_refusal(errno: Errno, name: &str, limits: &Limits) -> Refusal {
     let (why, fix) = match errno {
         Errno::NOSPC => (
             format!(
                 "it does not fit into the run's {} of disk, or is more than {} files",
-                job.limits.disk, job.limits.files
+                limits.disk, limits.files
             ),
             "give more with `--disk` (files count as memory: `--mem`) or `--files`",
         ),
         Errno::DQUOT => ("there are too many files".into(), "give more with `--files`"),
+        Errno::ISDIR => ("a directory has this name already".into(), "remove that, or rename it"),
         Errno::EXIST => ("the same name is given twice".into(), "rename one of them"),
         Errno::IO => ("it changed while it was copied".into(), "run it again"),
         other => (io::Error::from(other).to_string(), "give a regular file that can be read"),
@@ -430,7 +445,7 @@ fn read_layers(
     cell: &Cell,
     ready: Ready,
 ) -> Result<Vec<LayerReport>, Refusal> {
-    let of_cgroup = match &cell.cgroup {
+    let of_cgroup = match cell.hold.cgroup() {
         Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
         None => Vec::new(),
     };
@@ -447,7 +462,7 @@ fn read_layers(
         profile: job.profile,
         network: job.network,
         cgroup: of_cgroup.collect(),
-        unique_id: cell.id.is_some(),
+        unique_id: cell.owner().is_some(),
     };
     let layers = seen::layers(seen, &context);
     #[cfg(feature = "holes")]

@@ -11,7 +11,9 @@ use crate::layout::Layout;
 pub(crate) fn layer(step: Step) -> Layer {
     match step {
         Step::UserNamespace | Step::IdMap | Step::SwitchId => Layer::UserNamespace,
-        Step::Namespaces | Step::Clone | Step::AttestNamespaces | Step::Fork => Layer::PidNamespace,
+        Step::Namespaces | Step::Clone | Step::AttestNamespaces | Step::Fork | Step::Inside => {
+            Layer::PidNamespace
+        }
         Step::Propagation => Layer::MountNamespace,
         Step::HostProc | Step::ProcMount => Layer::Proc,
         Step::Protocol
@@ -91,6 +93,7 @@ pub(crate) fn doing(step: Step) -> &'static str {
         Step::AttestDescriptors => "reading back the descriptors",
         Step::AttestLandlock => "trying the Landlock layer",
         Step::AttestSession => "reading back the session",
+        Step::Inside => "entering a sandbox that stays",
     }
 }
 

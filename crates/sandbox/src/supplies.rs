@@ -16,7 +16,7 @@ use hotcell_jail::wire::{self, Content, MAX_ITEMS, MAX_PACKET, Moment, Report, S
 use crate::cell::Cell;
 use crate::job::{Item, What};
 use crate::start::{internal, next_report};
-use crate::{Input, Job, Refusal};
+use crate::{Input, Job, Refusal, WorkingCopy};
 
 /// How long a cell may take for one packet.
 const TAKEN_WITHIN: Duration = Duration::from_secs(20);
@@ -81,7 +81,27 @@ impl Placed {
 pub(crate) fn send(cell: &Cell, job: &Job, placed: &mut Placed) -> Result<(), Refusal> {
     let inputs = check(&job.inputs)?.into_iter().map(Ok);
     let copies = job.working_copy.iter().flat_map(|copy| copy.items());
-    let mut items = inputs.chain(copies).peekable();
+    send_items(cell, inputs.chain(copies), placed, true)
+}
+
+/// Sends this and no job: the cell takes all of it and ends.
+pub(crate) fn fill(
+    cell: &Cell,
+    copy: &dyn WorkingCopy,
+    placed: &mut Placed,
+) -> Result<(), Refusal> {
+    send_items(cell, copy.items(), placed, false)?;
+    let told = rustix::net::shutdown(&cell.line, rustix::net::Shutdown::Write);
+    told.map_err(|errno| Refusal::of_talking("filling the working directory", errno.into()))
+}
+
+fn send_items(
+    cell: &Cell,
+    items: impl Iterator<Item = io::Result<Item>>,
+    placed: &mut Placed,
+    is_job_next: bool,
+) -> Result<(), Refusal> {
+    let mut items = items.peekable();
     while items.peek().is_some() {
         let batch = next_batch(&mut items).map_err(internal("reading the working copy"))?;
         let mut contents = Vec::with_capacity(batch.len());
@@ -91,7 +111,7 @@ pub(crate) fn send(cell: &Cell, job: &Job, placed: &mut Placed) -> Result<(), Re
             placed.add(item, content);
             contents.push(content);
         }
-        let is_last = items.peek().is_none();
+        let is_last = is_job_next && items.peek().is_none();
         hand(cell, &batch, &contents, is_last)?;
         if !is_last {
             await_taken(cell)?;

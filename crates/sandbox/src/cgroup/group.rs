@@ -159,8 +159,11 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process, frozen ones too, and returns when none is left.
+    /// Kills every process, frozen ones too, and returns when none is left. Once it is removed there is none.
     pub fn kill(&self) -> Result<(), CgroupError> {
+        if self.is_removed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.hurry();
         for part in &self.parts {
             let file = if part.version == Version::V2 { "cgroup.kill" } else { "freezer.state" };
