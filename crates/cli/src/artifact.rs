@@ -297,6 +297,20 @@ fn get(args: GetArgs) -> Result<u8, Problem> {
     Ok(0)
 }
 
+/// The content of one, written by whoever is given a place for it.
+pub(crate) fn save(
+    id: &str,
+    write: impl FnOnce(&mut dyn FnMut(&mut dyn Write) -> Result<(), Problem>) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let which = id.parse().map_err(|_| no_answer())?;
+    let ArtifactAnswer::Content { mut content, .. } = ask(ArtifactAsk::Content(which))? else {
+        return Err(no_answer());
+    };
+    write(&mut |mut file| {
+        copied(&mut content, &mut file)?.map_err(|error| Problem::not_written(&error))
+    })
+}
+
 fn not_made(path: &Path, error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::AlreadyExists {
         return Problem::invalid(format!("`{}` is there already", path.display()))

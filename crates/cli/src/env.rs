@@ -294,14 +294,14 @@ fn remove(name: &str, asking: &wait::AskArgs, json: bool) -> Result<u8, Problem>
     Ok(kernel.close(code))
 }
 
-fn request(tool: &str, arguments: Value) -> Result<Request, Problem> {
+pub(crate) fn request(tool: &str, arguments: Value) -> Result<Request, Problem> {
     let name =
         tool.parse().map_err(|_| Problem::error(format!("the tool `{tool}` has no name")))?;
     Ok(Request::new(name, Arguments::Value(arguments)))
 }
 
 /// What came of a call that somebody may have to agree to.
-fn finish<T: DeserializeOwned>(
+pub(crate) fn finish<T: DeserializeOwned>(
     kernel: &Kernel,
     called: &Called,
     asking: &wait::AskArgs,
@@ -318,7 +318,11 @@ fn finish<T: DeserializeOwned>(
 }
 
 /// In words, or as a document; or what went wrong.
-fn shown<T: DeserializeOwned>(called: &Called, json: bool, words: impl FnOnce(&T) -> String) -> u8 {
+pub(crate) fn shown<T: DeserializeOwned>(
+    called: &Called,
+    json: bool,
+    words: impl FnOnce(&T) -> String,
+) -> u8 {
     let Some(value) = called.value.as_ref().filter(|_| called.status == Status::Success) else {
         let code = tool::exit_of(called.status);
         return match called.problems.first() {

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use hotcell_engine::{Anchor, Answer, Ask, Bounds, Early, Engine, OpenError, Options};
+use hotcell_engine::{Anchor, Answer, Ask, Bounds, Early, Engine, OpenError, Options, StayBounds};
 use hotcell_local::{Remote, Unreached};
 use hotcell_record::Filter;
 use hotcell_sandbox::Settings;
@@ -55,6 +55,8 @@ pub(crate) fn options(config: &Config, workspace: Option<PathBuf>) -> Options {
         patience,
         anchor,
         network: config.network(),
+        // Of who serves; whoever runs one thing ends with it.
+        stays: StayBounds::NONE,
         ..Options::at(home)
     }
 }

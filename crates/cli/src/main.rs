@@ -29,6 +29,7 @@ mod replay;
 mod resident;
 mod run;
 mod runs;
+mod sandbox;
 mod secret;
 mod serve;
 mod shell;
@@ -114,6 +115,9 @@ enum Command {
     /// What calls were given and made: contents, versions, where they came from
     #[command(subcommand)]
     Artifact(artifact::Command),
+    /// Sandboxes that stay: one program after the other, with the same files
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
     /// Environments: packages that runs can use
     #[command(subcommand)]
     Env(env::Command),
@@ -227,6 +231,7 @@ fn dispatch(command: Command, words: &[OsString], begun: Option<Begun>) -> u8 {
         Command::Reject(args) => approve::reject(args),
         Command::Approver(command) => approver::main(command),
         Command::Artifact(command) => artifact::main(command),
+        Command::Sandbox(command) => sandbox::main(command),
         Command::Env(command) => env::main(command),
         Command::Token(command) => token::main(command),
         Command::Key(command) => api_key::main(command),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use hotcell_engine::StayBounds;
 use hotcell_mcp::stdio::{self, Stop};
 use hotcell_mcp::{Behind, MANY, Options, Server};
 use hotcell_types::Name;
@@ -54,7 +55,7 @@ fn serve(args: Args) -> Result<u8, Problem> {
     let Args { workspace, subject, search, many, ask } = args;
     let config = Config::load()?;
     let home = Arc::new(match workspace {
-        Some(named) => Home::open(home::options(&config, Some(named)), subject)?,
+        Some(named) => Home::open(options(&config, Some(named)), subject)?,
         None => here_if_possible(&config, subject)?,
     });
     let stop = Stop::default();
@@ -72,15 +73,21 @@ fn serve(args: Args) -> Result<u8, Problem> {
 /// above hotcell's own home.
 fn here_if_possible(config: &Config, subject: Option<Name>) -> Result<Home, Problem> {
     let here = std::env::current_dir().ok();
-    match Home::open(home::options(config, here), subject.clone()) {
+    match Home::open(options(config, here), subject.clone()) {
         Err(NotOpened::Workspace { why, .. }) => {
             let note =
                 format!("hotcell: no workspace: {}; --workspace names one\n", harmless(&why));
             print::to_people(&note);
-            Ok(Home::open(home::options(config, None), subject)?)
+            Ok(Home::open(options(config, None), subject)?)
         }
         opened => Ok(opened?),
     }
+}
+
+/// Of a process that goes on as long as its agent does.
+fn options(config: &Config, workspace: Option<PathBuf>) -> hotcell_engine::Options {
+    let stays = StayBounds::default();
+    hotcell_engine::Options { stays, ..home::options(config, workspace) }
 }
 
 /// The first one ends what goes on, in order; a second one ends this process.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_engine::Options;
+use hotcell_engine::{Engine, Options, StayBounds};
 use hotcell_local::{Desk, Remote, Unreached};
 use hotcell_sandbox::cause;
 use hotcell_serve::{Observer, Traces};
@@ -27,6 +27,8 @@ use crate::{exit, home};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long one that is started, or stopped, is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nobody asks before one ends.
+const USUAL_IDLE: Span = Span::seconds(15 * 60);
 /// What it says when it serves.
 const READY: &str = "ready\n";
 
@@ -59,7 +61,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct StartArgs {
     /// How long nobody asks before it ends
-    #[arg(long, value_name = "TIME", default_value = "15m")]
+    #[arg(long, value_name = "TIME", default_value_t = USUAL_IDLE)]
     idle: Span,
 }
 
@@ -79,13 +81,14 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
     let traces = config.traces().map(Traces::to);
     let options = home::options(&config, None);
     let watch = traces.clone().map(|traces| Observer::new(Some(traces)).watch());
-    let engine = home::open_with(Options { watch, ..options })?;
+    let stays = StayBounds::default();
+    let engine = home::open_with(Options { watch, stays, ..options })?;
     engine.can_decide()?;
     let engine = Arc::new(engine);
     let server = listen(&config.settings().home, Desk::new(Arc::clone(&engine)))?;
     // Who started it waits for that.
     let told = print::data(READY);
-    let code = until_idle(&server, args.idle.duration(), &ended);
+    let code = until_idle(&server, &engine, args.idle.duration(), &ended);
     server.stop(Grace::default());
     drop(server);
     if let Some(traces) = traces {
@@ -101,11 +104,11 @@ pub(crate) fn listen(home: &Path, desk: Desk) -> Result<Server, Problem> {
     Server::start(listener, Arc::new(desk), Settings::default()).map_err(failed("listening"))
 }
 
-/// Until a signal, or until nobody has been there for so long.
-fn until_idle(server: &Server, idle: Duration, ended: &AtomicBool) -> u8 {
+/// Until a signal, or until nobody has been there for so long, and no sandbox stays.
+fn until_idle(server: &Server, engine: &Engine, idle: Duration, ended: &AtomicBool) -> u8 {
     let mut last = Instant::now();
     while !ended.load(Ordering::SeqCst) {
-        if server.connections() > 0 {
+        if server.connections() > 0 || engine.sandboxes() > 0 {
             last = Instant::now();
         }
         if last.elapsed() >= idle {
@@ -128,6 +131,11 @@ fn ends_by_signal() -> io::Result<Arc<AtomicBool>> {
         flag::register(signal, Arc::clone(&ended))?;
     }
     Ok(ended)
+}
+
+/// One as it usually is.
+pub(crate) fn start_one() -> Result<u8, Problem> {
+    start(StartArgs { idle: USUAL_IDLE })
 }
 
 /// One that outlives this process and its terminal.

@@ -214,7 +214,7 @@ fn environment(given: &[OsString]) -> Result<(Option<String>, BTreeMap<String, W
 
 /// `KEY=VALUE`. No name is forbidden, not even LD_PRELOAD: the environment is the program's own,
 /// hotcell's launcher does not read it, and every layer is on before the program starts.
-fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
+pub(crate) fn variable(text: &OsStr) -> Result<(String, Word), Problem> {
     let mut halves = text.as_bytes().splitn(2, |&b| b == b'=');
     let key = halves.next().and_then(|key| str::from_utf8(key).ok());
     match (key, halves.next()) {
@@ -344,7 +344,11 @@ fn token(file: Option<&Path>, is_taken: bool) -> Result<Option<Token>, Problem> 
     }
 }
 
-fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input>, Problem> {
+pub(crate) fn stdin(
+    file: Option<&Path>,
+    is_code: bool,
+    most: Bytes,
+) -> Result<Option<Input>, Problem> {
     match file {
         None => Ok(None),
         Some(file) if file == "-" && is_code => {
@@ -363,6 +367,30 @@ fn stdin(file: Option<&Path>, is_code: bool, most: Bytes) -> Result<Option<Input
                 .fix(format!("give a regular file, or redirect: --stdin - < {}", path.display()))),
         },
     }
+}
+
+/// Carries out a call of a program that runs where others have run.
+pub(crate) fn in_a_sandbox_that_stays(
+    request: Request,
+    (options, config): (Options, &Config),
+    (stdin, limits): (Option<Input>, Limits),
+    (begun, no_wait): (Begun, bool),
+    json: bool,
+) -> Result<u8, Problem> {
+    let (quota, record_most) = (config.quota(), config.retention().most_bytes);
+    let (files, output_dir) = (Vec::new(), None);
+    let prepared = Prepared {
+        options,
+        request,
+        limits,
+        files,
+        stdin,
+        output_dir,
+        quota,
+        record_most,
+        no_wait,
+    };
+    execute(prepared, begun, json)
 }
 
 fn execute(prepared: Prepared, begun: Begun, json: bool) -> Result<u8, Problem> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hotcell_engine::{Engine, Options};
+use hotcell_engine::{Engine, Options, StayBounds};
 use hotcell_local::Desk;
 use hotcell_sandbox::cause;
 use hotcell_serve::{HomeLock, LockError, LogForm, Observer, ServeError, Settings, Socket, Traces};
@@ -74,7 +74,11 @@ fn serve(args: Args) -> Result<u8, Problem> {
     let home = config.settings().home;
     let observer = Observer::new(config.traces().map(Traces::to));
     let options = home::options(&config, args.workspace.clone());
-    let engine = home::open_with(Options { watch: Some(observer.watch()), ..options })?;
+    let engine = home::open_with(Options {
+        watch: Some(observer.watch()),
+        stays: StayBounds::default(),
+        ..options
+    })?;
     let mut lock = HomeLock::take(&home).map_err(|error| not_alone(&error))?;
     engine.can_decide()?;
     let engine = Arc::new(engine);

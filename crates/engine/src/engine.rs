@@ -52,6 +52,7 @@ use crate::rulebook::Rulebook;
 use crate::secrets::{SecretAnswer, SecretAsk};
 use crate::show::Shown;
 use crate::stage::{Stage, Watch};
+use crate::stay::{StayBounds, Stays};
 use crate::surroundings::Surroundings;
 use crate::tokens::{TokenAnswer, TokenAsk};
 use crate::under_way::UnderWay;
@@ -89,6 +90,8 @@ pub struct Options {
     pub at_once: AtOnce,
     /// When a tool that keeps failing is left alone, and for how long.
     pub patience: Patience,
+    /// How many sandboxes may stay in this process.
+    pub stays: StayBounds,
     /// Where checkpoints of the record go. The further away from the home, the more can be proven.
     pub anchor: Anchor,
     /// How runs and tools reach a network, where the policy lets them.
@@ -112,6 +115,7 @@ impl Options {
             copies: SnapshotBounds::default(),
             at_once: AtOnce::default(),
             patience: Patience::default(),
+            stays: StayBounds::default(),
             anchor: Anchor::Home,
             network: NetworkOptions::default(),
             policy: None,
@@ -289,6 +293,8 @@ pub struct Engine {
     pub(crate) way_out: OnceLock<WayOut>,
     /// The same for hotcell itself.
     pub(crate) outside: OnceLock<Outside>,
+    /// Sandboxes that stay. They end before what they stand on.
+    pub(crate) stays: Stays,
     settings: Settings,
     sandbox: OnceLock<Sandbox>,
     /// Held by whoever opens it: a second launcher would be one too many.
@@ -358,6 +364,7 @@ impl Engine {
             network: options.network,
             way_out: OnceLock::new(),
             outside: OnceLock::new(),
+            stays: Stays::new(options.stays),
             settings,
             sandbox: OnceLock::new(),
             opening: Mutex::default(),
@@ -505,6 +512,7 @@ impl Engine {
 
     /// Ends in order: what is recorded is on the disk and signed, and no process is left.
     pub fn close(self) -> Result<(), Problem> {
+        self.stays.end_all(self.record_at_once());
         // That is worth knowing, and no reason not to end.
         self.note_uses(Instant::now()).ok();
         if self.ended.get().is_none() {

@@ -25,6 +25,7 @@ use crate::path::Done;
 use crate::prepare::{Here, Ready, Work};
 use crate::products;
 use crate::reply::{Problem, ProblemKind};
+use crate::stay::Inside;
 use crate::under_way::Rope;
 
 /// What the scheduler holds of a call: its run, as soon as there is one.
@@ -86,12 +87,13 @@ impl Engine {
         match ready.work {
             Work::Here(tool) => here(call, permit.constraints(), &tool),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
+            Work::Stay(task) => self.about_stays(&permit, task),
             Work::Web(errand) => self.go_out(call, *errand, ready.limits.timeout),
-            Work::InSandbox { tool, job, crossing, copied } => {
+            Work::InSandbox { tool, job, crossing, copied, inside } => {
                 // Until the run is over.
                 let _held = ready.held;
                 let (id, hidden) = (call.id(), ready.hidden);
-                let run = Run { id, job: *job, crossing, copied, attached, reins, hidden };
+                let run = Run { id, job: *job, crossing, copied, inside, attached, reins, hidden };
                 self.in_a_sandbox(&permit, tool, run)
             }
         }
@@ -144,19 +146,27 @@ impl Engine {
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { id, mut job, crossing, copied, attached, reins, hidden } = run;
+        let Run { id, mut job, crossing, copied, inside, attached, reins, hidden } = run;
         let limits = job.limits;
         let bounds = attached.from.as_ref().map(|from| from.bounds);
         job.command.forks &= self.zygotes && !bounds.is_some_and(|bounds| bounds.no_zygote);
         let demanded = bounds.and_then(|bounds| bounds.minimum);
         let minimum = demanded.unwrap_or(self.settings().minimum);
-        let mut running = self.sandbox()?.start_at(minimum, job)?;
+        let mut running = match &inside {
+            Some(inside) => inside.kept.exec(job)?,
+            None => self.sandbox()?.start_at(minimum, job)?,
+        };
         reins.take(&running.handle());
         let opened = crossing.map(|crossing| self.let_out(crossing, &mut running)).transpose()?;
         if let Some(started) = attached.started.take() {
             started(running.handle());
         }
         let mut teller = Teller::new(self.home(), id, attached.sink.take());
+        if inside.is_some() {
+            let outcome = running.wait_for_end(&mut teller)?;
+            let (brought, files, traffic) = (None, Vec::new(), None);
+            return Ok((outcome, Left { brought, files, live: teller.into_live(), traffic }));
+        }
         let (outcome, left) =
             running.wait_and_look(&mut teller, attached.outputs, |left, made| {
                 let brought = copied.map(|(copied, _)| self.brought(&copied, left, &limits));
@@ -177,7 +187,12 @@ impl Engine {
         })
     }
 
-    fn brought(&self, copied: &Copied, left: BorrowedFd<'_>, limits: &Limits) -> Brought {
+    pub(crate) fn brought(
+        &self,
+        copied: &Copied,
+        left: BorrowedFd<'_>,
+        limits: &Limits,
+    ) -> Brought {
         let mut spool = Spool::new(&self.spool_directory()).map_err(|error| {
             let fix = "see that hotcell's home can be written and has room";
             Problem::new("what the run changed cannot be kept", cause(&error), fix)
@@ -192,6 +207,8 @@ struct Run<'a, 'b> {
     job: Job,
     crossing: Option<Box<Crossing>>,
     copied: Option<(Arc<Copied>, Root)>,
+    /// The sandbox that stays and that it runs in, which it leaves when it has ended.
+    inside: Option<Inside>,
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,
     /// What of the files that it makes is not kept.
@@ -207,7 +224,7 @@ struct Left {
 }
 
 /// What a run changed, with the contents.
-type Brought = Result<(Changeset, Spool), Problem>;
+pub(crate) type Brought = Result<(Changeset, Spool), Problem>;
 
 pub(crate) fn here(call: &Call, bounds: &Constraints, tool: &Here<'_>) -> Done {
     let (args, begun) = (call.args().clone(), Instant::now());

@@ -54,6 +54,7 @@ mod secrets;
 mod show;
 mod spend;
 mod stage;
+mod stay;
 mod story;
 mod stream;
 mod surroundings;
@@ -84,7 +85,7 @@ pub use hotcell_glob::HostPattern;
 pub use hotcell_policy::Snapshot as Policy;
 pub use hotcell_review::Workflow;
 pub use hotcell_sandbox::{Sink, lang};
-pub use hotcell_tools::{environment as env, run};
+pub use hotcell_tools::{Changes, Way, environment as env, exec, run, stay as sandboxes};
 pub use hotcell_workspace::{Globs, SnapshotBounds};
 pub use keys::{Admitted, KeyAnswer, KeyAsk, NotAdmitted};
 pub use logs::{Entry, Listen, Position, Said, Until};
@@ -96,6 +97,7 @@ pub use rulebook::{Book, POLICY_FILE};
 pub use secrets::{SecretAnswer, SecretAsk};
 pub use show::{Kept, Shown};
 pub use stage::{Stage, Watch};
+pub use stay::StayBounds;
 pub use stream::{
     Brake, Held, Job, Order, Pace, Results, SIDE_BY_SIDE_MOST, Streamed, WAITING_EACH, side_by_side,
 };

@@ -506,7 +506,7 @@ impl Engine {
             priority: Priority::try_from(call.priority().get()).unwrap_or(Priority::USUAL),
             template: template_of(call),
             // Who asks for more than there is runs alone.
-            memory: ready.limits.memory.min(self.machine().memory),
+            memory: ready.memory().min(self.machine().memory),
             expected: ready.limits.timeout.duration(),
             after: call.after().to_vec(),
             patience: ready.limits.timeout.duration(),

@@ -16,7 +16,7 @@ use hotcell_sandbox::{
     Command, Input, Item, Job, Network, Stdin, What, WorkingCopy, cause, in_memory,
 };
 use hotcell_tools::{BuiltIn, Plan, Program, SandboxedTool, Source, TreeTool};
-use hotcell_types::{Door, Effect, Limits, SomeLimits};
+use hotcell_types::{Bytes, Door, Effect, Limits, SomeLimits};
 use hotcell_vault::Purse;
 use hotcell_workspace::{Root, Window};
 
@@ -29,6 +29,7 @@ use crate::network::{self, BELIEVED, Border, CERTIFICATES, Crossing};
 use crate::products::Provenance;
 use crate::reply::{Problem, ProblemKind};
 use crate::secrets;
+use crate::stay::{self, Inside};
 use crate::surroundings::Surroundings;
 use crate::web::Errand;
 
@@ -55,8 +56,11 @@ pub(crate) enum Work<'e> {
         crossing: Option<Box<Crossing>>,
         /// Whose changes are brought back.
         copied: Option<(Arc<Copied>, Root)>,
+        /// The sandbox that stays and that it runs in.
+        inside: Option<Inside>,
     },
     Environment(Task),
+    Stay(stay::Task),
     Web(Box<Errand>),
 }
 
@@ -91,7 +95,10 @@ impl<'e> Ready<'e> {
                 crossing.border = Some(Arc::new(border()?.with(crossing.purse.clone())));
             }
             Work::Web(errand) => errand.border = Some(border()?),
-            Work::InSandbox { crossing: None, .. } | Work::Here(_) | Work::Environment(_) => {}
+            Work::InSandbox { crossing: None, .. }
+            | Work::Here(_)
+            | Work::Environment(_)
+            | Work::Stay(_) => {}
         }
         Ok(())
     }
@@ -106,18 +113,30 @@ impl<'e> Ready<'e> {
         }
     }
 
-    /// What a sandbox is needed for.
+    /// What a sandbox is needed for that is not there yet.
     pub(crate) fn job(&self) -> Option<&Job> {
         match &self.work {
-            Work::Here(_) | Work::Environment(_) | Work::Web(_) => None,
-            Work::InSandbox { job, .. } => Some(job),
+            Work::InSandbox { job, inside: None, .. } => Some(job),
+            Work::InSandbox { inside: Some(_), .. }
+            | Work::Here(_)
+            | Work::Environment(_)
+            | Work::Stay(_)
+            | Work::Web(_) => None,
+        }
+    }
+
+    /// Memory that is to be there for it. A sandbox that stays has had its own since it was made.
+    pub(crate) fn memory(&self) -> Bytes {
+        match &self.work {
+            Work::InSandbox { inside: Some(_), .. } => Bytes::mib(1),
+            _ => self.limits.memory,
         }
     }
 
     /// Whether it runs in a sandbox, sooner or later.
     pub(crate) fn needs_a_turn(&self) -> bool {
         match &self.work {
-            Work::Here(_) | Work::Web(_) => false,
+            Work::Here(_) | Work::Web(_) | Work::Stay(_) => false,
             Work::InSandbox { .. } => true,
             Work::Environment(task) => matches!(task, Task::Create(_)),
         }
@@ -162,6 +181,11 @@ impl Engine {
                 let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
                 self.for_an_environment(call, constraints, wanted, attached)
             }
+            BuiltIn::Stay(tool) => {
+                let wanted = tool.wanted(call.args());
+                let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
+                self.for_a_stay(call, constraints, wanted, attached)
+            }
             BuiltIn::Web(tool) => {
                 let wanted = tool.wanted(call.args());
                 let wanted = wanted.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
@@ -196,8 +220,17 @@ impl Engine {
             network::suits(call, &plan, &template)?;
             plan.template = Some(template);
         }
-        let usual = plan.template.as_ref().map_or_else(|| call.limits(), |own| own.limits);
+        let inside = plan.inside.take().map(|id| self.inside(call, constraints, &id));
+        let inside = inside.transpose()?;
+        let usual = match (&inside, &plan.template) {
+            (Some((_, own)), _) => *own,
+            (None, Some(own)) => own.limits,
+            (None, None) => call.limits(),
+        };
         let mut limits = self.limits_of(call, constraints, &plan.asked, usual, from.as_ref())?;
+        if let Some((_, own)) = &inside {
+            limits = Limits { timeout: limits.timeout, output: limits.output, ..*own };
+        }
         if !brings_changes {
             // What is brought back is held to it when that is known: what a run keeps to itself is not.
             limits.file_size = constraints.max_file_size;
@@ -222,7 +255,8 @@ impl Engine {
             None => Some(Arc::new(given)),
         };
         let copied = copied.filter(|_| brings_changes);
-        let work = Work::InSandbox { tool, job, crossing, copied };
+        let inside = inside.map(|(inside, _)| inside);
+        let work = Work::InSandbox { tool, job, crossing, copied, inside };
         Ok(Ready { also_writes, provenance, held, ..Ready::new(limits, work) })
     }
 
@@ -509,13 +543,13 @@ pub(crate) fn kept(bytes: &[u8]) -> Result<std::fs::File, Problem> {
     })
 }
 
-fn no_workspace() -> Problem {
+pub(crate) fn no_workspace() -> Problem {
     let why = "no directory was given for tools to read";
     let fix = "give one with `--workspace DIR`";
     Problem::new("there is no workspace", why, fix).of(ProblemKind::NotFound)
 }
 
-fn not_attached(name: &OsStr) -> Problem {
+pub(crate) fn not_attached(name: &OsStr) -> Problem {
     let what = format!("`{}` did not come along with the call as it is named", name.display());
     let why = "the arguments name contents by their digests, and this is not what was handed over";
     Problem::new(what, why, "hand over exactly what the arguments name").of(ProblemKind::Invalid)

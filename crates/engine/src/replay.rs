@@ -148,6 +148,10 @@ impl Engine {
             Some(BuiltIn::Sandboxed(tool)) => {
                 let plan = tool.plan(arguments);
                 let plan = plan.map_err(|e| Problem::from(e).of(ProblemKind::Invalid))?;
+                if plan.inside.is_some() {
+                    let why = "it ran in a sandbox that stays, with files that others left there";
+                    return Err(refused(old, why, "make the call anew"));
+                }
                 // What another door may not have, whoever replays it would give it.
                 let is_persons = matches!(old.begin.caller.door, Door::Cli | Door::Library);
                 if !plan.placeholders.is_empty() && !is_persons {
@@ -159,6 +163,10 @@ impl Engine {
             Some(BuiltIn::Tree(_)) => return Err(refused_live(old)),
             Some(BuiltIn::Environment(_)) => {
                 let why = "it is about environments, which are others by now";
+                return Err(refused(old, why, "make the call anew"));
+            }
+            Some(BuiltIn::Stay(_)) => {
+                let why = "it is about a sandbox that stays, which is another by now";
                 return Err(refused(old, why, "make the call anew"));
             }
             Some(BuiltIn::Web(_)) => {

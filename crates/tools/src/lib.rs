@@ -1,7 +1,8 @@
 //! The tools that every hotcell has. Each says what it is in the tool standard, and is carried out in one
-//! of six ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
+//! of seven ways: as a function of its arguments ([`TypedTool`]), on a held tree of the host
 //! ([`TreeTool`]), as a program in a sandbox ([`SandboxedTool`]), by the engine, which keeps environments
-//! ([`EnvironmentTool`]) or has a network of its own ([`WebTool`]), or not at all yet ([`Absent`]).
+//! ([`EnvironmentTool`]) and sandboxes ([`StayTool`]) or has a network of its own ([`WebTool`]), or not at
+//! all yet ([`Absent`]).
 //!
 //! Nothing here starts a program, writes a file or decides whether a call may happen: a sandboxed tool
 //! turns arguments into a [`Plan`] and what became of it into an answer; the rest is for whoever runs it.
@@ -26,6 +27,7 @@ pub mod policy;
 mod pure;
 mod sandboxed;
 mod spec;
+pub mod stay;
 mod tree;
 pub mod web;
 
@@ -35,7 +37,11 @@ use hotcell_request::{Fault, Spec, Tool, TypedTool};
 
 pub use absent::Absent;
 pub use environment::EnvironmentTool;
-pub use sandboxed::{Attached, Plan, Program, Ran, SandboxedTool, Source, run};
+pub use path::NotUsed;
+pub use sandboxed::{
+    Attached, Changed, Changes, Plan, Program, Ran, SandboxedTool, Source, Way, exec, run,
+};
+pub use stay::StayTool;
 pub use tree::{Deadline, TreeTool};
 pub use web::WebTool;
 
@@ -49,6 +55,8 @@ pub enum BuiltIn {
     Sandboxed(Box<dyn SandboxedTool>),
     /// By the engine, which keeps environments.
     Environment(EnvironmentTool),
+    /// By the engine, which keeps sandboxes.
+    Stay(StayTool),
     /// By the engine, which judges each connection.
     Web(WebTool),
     /// Not yet: a call of it is answered with why.
@@ -63,6 +71,7 @@ impl BuiltIn {
             BuiltIn::Tree(tool) => *tool.spec(),
             BuiltIn::Sandboxed(tool) => *tool.spec(),
             BuiltIn::Environment(tool) => *tool.spec(),
+            BuiltIn::Stay(tool) => *tool.spec(),
             BuiltIn::Web(tool) => *tool.spec(),
             BuiltIn::Absent(tool) => *tool.spec(),
         }
@@ -75,6 +84,7 @@ impl BuiltIn {
             BuiltIn::Tree(tool) => tool.tool(),
             BuiltIn::Sandboxed(tool) => tool.tool(),
             BuiltIn::Environment(tool) => tool.tool(),
+            BuiltIn::Stay(tool) => tool.tool(),
             BuiltIn::Web(tool) => tool.tool(),
             BuiltIn::Absent(tool) => tool.tool(),
         }
@@ -88,6 +98,7 @@ impl fmt::Debug for BuiltIn {
             BuiltIn::Tree(_) => "Tree",
             BuiltIn::Sandboxed(_) => "Sandboxed",
             BuiltIn::Environment(_) => "Environment",
+            BuiltIn::Stay(_) => "Stay",
             BuiltIn::Web(_) => "Web",
             BuiltIn::Absent(_) => "Absent",
         };
@@ -102,6 +113,7 @@ pub fn built_in() -> Vec<BuiltIn> {
         tree::tools(),
         sandboxed::tools(),
         environment::tools(),
+        stay::tools(),
         web::tools(),
         absent::tools(),
     ];

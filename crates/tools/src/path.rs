@@ -62,10 +62,10 @@ impl JsonSchema for PathArg {
 }
 
 /// Something that is there and never used.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct NotUsed {
-    path: String,
-    why: String,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NotUsed {
+    pub path: String,
+    pub why: String,
 }
 
 impl From<Skipped> for NotUsed {

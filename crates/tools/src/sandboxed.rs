@@ -2,6 +2,7 @@
 //! the environment, standard input or the content of a file, and never a part of a script of ours.
 
 mod code;
+pub mod exec;
 mod git;
 pub mod run;
 mod write;
@@ -14,8 +15,8 @@ use hotcell_request::{Fault, Spec, Tool, ToolError};
 use hotcell_types::{Artifact, Refusal, SomeLimits, Status, Template, Traffic};
 use hotcell_workspace::{Change, ChangeKind, Changeset};
 use schemars::JsonSchema;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::BuiltIn;
@@ -70,6 +71,8 @@ pub struct Plan {
     pub also_writes: &'static [&'static str],
     /// Whether a path that a person typed as the program is one of the host, which is shown to the run.
     pub may_name_host: bool,
+    /// The sandbox that stays and that it runs in, by its id.
+    pub inside: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +156,7 @@ impl Plan {
             brings_changes: false,
             also_writes: &[],
             may_name_host: false,
+            inside: None,
         }
     }
 
@@ -163,7 +167,10 @@ impl Plan {
 }
 
 pub(crate) fn tools() -> Vec<BuiltIn> {
-    [code::tools(), run::tools(), write::tools(), git::tools()].into_iter().flatten().collect()
+    [code::tools(), exec::tools(), run::tools(), write::tools(), git::tools()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A way from arguments to a plan, and from what became of it to an answer.
@@ -323,25 +330,25 @@ struct File {
 }
 
 /// What was changed in a copy of the workspace.
-#[derive(Default, Serialize, JsonSchema)]
-struct Changes {
-    files: Vec<Changed>,
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Changes {
+    pub files: Vec<Changed>,
     /// What is not taken over, and why.
-    skipped: Vec<NotUsed>,
+    pub skipped: Vec<NotUsed>,
     /// How many of both are not told here.
-    left_out: usize,
+    pub left_out: usize,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct Changed {
-    path: String,
-    kind: Way,
-    bytes: u64,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    pub path: String,
+    pub kind: Way,
+    pub bytes: u64,
 }
 
-#[derive(Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+pub enum Way {
     Added,
     Modified,
     Deleted,
@@ -372,13 +379,19 @@ fn ended(ran: &Ran) -> Result<Ended, ToolError> {
 const CHANGES_MOST: usize = 1000;
 
 fn changes(ran: &Ran) -> Option<Changes> {
-    let (all, skipped) = ran.changes.as_ref().map(|set| (set.changes(), set.skipped()))?;
-    let over = |count: usize| count.saturating_sub(CHANGES_MOST);
-    Some(Changes {
-        files: all.iter().take(CHANGES_MOST).map(Changed::from).collect(),
-        skipped: skipped.iter().take(CHANGES_MOST).cloned().map(NotUsed::from).collect(),
-        left_out: over(all.len()) + over(skipped.len()),
-    })
+    ran.changes.as_ref().map(Changes::from)
+}
+
+impl From<&Changeset> for Changes {
+    fn from(set: &Changeset) -> Changes {
+        let (all, skipped) = (set.changes(), set.skipped());
+        let over = |count: usize| count.saturating_sub(CHANGES_MOST);
+        Changes {
+            files: all.iter().take(CHANGES_MOST).map(Changed::from).collect(),
+            skipped: skipped.iter().take(CHANGES_MOST).cloned().map(NotUsed::from).collect(),
+            left_out: over(all.len()) + over(skipped.len()),
+        }
+    }
 }
 
 impl From<&Change> for Changed {

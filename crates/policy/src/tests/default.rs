@@ -66,8 +66,8 @@ fn with_writes_what_a_run_changed_is_brought_back_but_not_what_starts_itself() {
 
 #[test]
 fn embedded_policies_are_read() {
-    assert_eq!(Snapshot::built_in().rules().len(), 4);
-    assert_eq!(Snapshot::with_workspace_writes().rules().len(), 5);
+    assert_eq!(Snapshot::built_in().rules().len(), 5);
+    assert_eq!(Snapshot::with_workspace_writes().rules().len(), 6);
     assert_ne!(Snapshot::built_in().digest(), Snapshot::with_workspace_writes().digest());
     assert!(Snapshot::built_in().built_in_rules().count() <= 10);
 }

@@ -287,7 +287,7 @@ impl Word {
     }
 
     /// One spelling for each: a rule that looks for a text must not miss it as bytes.
-    fn os(self) -> Result<OsString, ToolError> {
+    pub(super) fn os(self) -> Result<OsString, ToolError> {
         match self {
             Word::Text(text) => Ok(text.into()),
             Word::Bytes { bytes } => match String::from_utf8(bytes) {

@@ -40,6 +40,7 @@ fn section(text: &mut String, tool: &Tool, built: &BuiltIn) {
         BuiltIn::Tree(_) => "Carried out in hotcell itself, by reading the workspace",
         BuiltIn::Sandboxed(_) => "Carried out in a sandbox",
         BuiltIn::Environment(_) => "Carried out in hotcell itself, which keeps environments",
+        BuiltIn::Stay(_) => "Carried out in hotcell itself, which keeps sandboxes",
         BuiltIn::Web(_) => "Carried out in hotcell itself, which judges each connection",
         BuiltIn::Absent(_) => "Not carried out by a call",
     };

@@ -9,13 +9,15 @@ use hotcell_tools::{BuiltIn, built_in};
 use crate::{absent_tool, assert_helps, call};
 use serde_json::json;
 
-/// The published names; `env.` and so on, which `hotcell env` calls; `run`, which is what `hotcell run` calls; `fs.change` and
+/// The published names; `env.` and `sandbox.` and so on, which `hotcell env` and `hotcell sandbox` call; `run`, which is what `hotcell run` calls; `fs.change` and
 /// `net.connect`, which runs make; and
 /// `policy.update`, which approvers sign.
 const NAMES: &str = "add average canvas_append code_execute count_characters count_words \
     current_datetime current_timestamp divide echo env.create env.list env.remove env.show extract_numbers file_read format_date fs.change fs.exists fs.list \
     fs.read fs.write git.commit git.diff git.log git.status http_fetch lowercase max min multiply net.connect \
-    parse_json policy.update power reverse_text run search.glob search.grep shell.run sort sqrt subtract sum test.run \
+    parse_json policy.update power reverse_text run sandbox.apply sandbox.create sandbox.diff sandbox.exec \
+    sandbox.get sandbox.list sandbox.pause sandbox.put sandbox.remove sandbox.restart sandbox.resume \
+    sandbox.show sandbox.stop search.glob search.grep shell.run sort sqrt subtract sum test.run \
     timestamp to_json unique uppercase web.search";
 
 #[test]
@@ -87,7 +89,10 @@ fn the_effects_go_with_the_way_it_is_carried_out() {
             BuiltIn::Pure(_) => assert_eq!(effects, [Effect::Pure], "{name}"),
             BuiltIn::Tree(_) => assert_eq!(effects, [Effect::Read], "{name}"),
             BuiltIn::Web(_) => assert_eq!(effects, [Effect::Network], "{name}"),
-            BuiltIn::Sandboxed(_) | BuiltIn::Environment(_) | BuiltIn::Absent(_) => {
+            BuiltIn::Sandboxed(_)
+            | BuiltIn::Environment(_)
+            | BuiltIn::Stay(_)
+            | BuiltIn::Absent(_) => {
                 assert!(!effects.contains(&Effect::Pure));
             }
         }
