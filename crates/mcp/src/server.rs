@@ -18,7 +18,7 @@ use crate::names::of_client;
 use crate::{approval, changes, own, page, resources};
 
 /// How many tools are listed one by one, if nothing else is said.
-pub const MANY: usize = 40;
+pub const MANY: usize = 60;
 
 const INSTRUCTIONS: &str = "hotcell carries out calls in a sandbox, under a policy, on a record. `run_code` runs \
 code; files that it makes are artifact:// links, which `read_artifact` reads. A call that is refused says why and \
