@@ -19,7 +19,8 @@ use crate::fail::{At, Done, failed, require};
 use crate::proxy::{self, Listeners};
 use crate::sys::{self, Cloned, Packet, Vector};
 use crate::wire::{
-    Ended, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies, What, hole,
+    Ended, Entrance, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies,
+    What, hole,
 };
 use crate::{INNER_ID, landlock, place, proc, tree};
 
@@ -174,7 +175,8 @@ fn hand_out(listeners: Option<Listeners>) -> rustix::io::Result<()> {
 /// What the namespaces are filled with.
 fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
     let order = plan.order;
-    if order.entrance.joins > 0 && !order.leaves_out(hole::CGROUP_NAMESPACE) {
+    let has_cgroup = order.entrance != Entrance::default();
+    if has_cgroup && !order.leaves_out(hole::CGROUP_NAMESPACE) {
         // Only now, so that the run's cgroup is what it sees as the root.
         let flag = linux_raw_sys::general::CLONE_NEWCGROUP;
         sys::unshare(flag).at(Step::CgroupNamespace)?;
@@ -191,6 +193,10 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
             tree::own_proc().at(Step::ProcMount)?;
         }
         open_account().at(Step::ProcMount)?;
+        if has_cgroup && !order.leaves_out(hole::CGROUP_NAMESPACE) {
+            let is_root = is_root_of_its_cgroups().at(Step::CgroupNamespace)?;
+            require(is_root, Step::CgroupNamespace)?;
+        }
     }
     wait_for_word().at(Step::IdMap)?;
     // Where they cannot be dropped, the user's own groups stay, as overflow ids.
@@ -198,6 +204,16 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
     let cell = tree::writable(order.limits.disk_bytes, order.limits.files).at(Step::Writable)?;
     sys::place_cloexec(&cell, slot::CELL).at(Step::Descriptors)?;
     order.proxied.then(|| proxy::open(order.loopback)).transpose().at(Step::Proxy)
+}
+
+/// Whether this process sees its own cgroup as the root in every hierarchy. From outside nobody can see that.
+pub(crate) fn is_root_of_its_cgroups() -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/cgroup", flags, Mode::empty())?;
+    let mut buffer = [0; 4096];
+    let length = rustix::io::read(file, &mut buffer)?;
+    let text = buffer.get(..length).unwrap_or_default();
+    Ok(length > 0 && proc::lines(text).all(|line| line.ends_with(b":/")))
 }
 
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
