@@ -829,6 +829,47 @@ fn who_alternates_limits_finds_something_that_waits() {
     assert!(waited >= 16, "{waited} of 20");
 }
 
+/// What was right when a cell was made has to be right when it gets its job.
+#[test]
+fn a_limit_that_was_lifted_while_a_cell_waited_is_seen_before_the_program_starts() {
+    if !is_root_for("changing a cgroup behind hotcell's back") {
+        return;
+    }
+    let sandbox = warm();
+    if sandbox.level() < Level::User {
+        return skip("lifting a limit", "there are no cgroups here");
+    }
+    let lift = || {
+        let all = descendants(std::process::id()).into_iter();
+        let inits = all.filter(|p| p.name == "hotcell-init" && p.state != 'Z');
+        inits.filter(|init| lifts(&init.file("cgroup"))).count()
+    };
+    assert!(holds_within(Duration::from_secs(10), || lift() > 0), "something waits");
+    let started = sandbox.start(Attack::script("print('ran')").job);
+    let Err(Refusal::Layer { layer, why, .. }) = started else {
+        panic!("it ran without a limit: {started:?}");
+    };
+    assert!(layer == Layer::CgroupMemory && why.contains("pids.max"), "{layer:?} {why}");
+    // Only that cell is lost.
+    let again = || sandbox.start(Attack::script("").job).is_ok();
+    assert!(holds_within(Duration::from_secs(10), again));
+}
+
+/// Allows as many processes as there can be in the cgroup that this says.
+fn lifts(membership: &str) -> bool {
+    let own = membership.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let points: &[&str] = match controllers {
+            "pids" => &["/sys/fs/cgroup/pids"],
+            "" => &["/sys/fs/cgroup"],
+            _ => return None,
+        };
+        let file = Path::new(points.first()?).join(path.trim_start_matches('/')).join("pids.max");
+        file.exists().then_some(file)
+    });
+    own.is_some_and(|file| std::fs::write(file, "max").is_ok())
+}
+
 /// What nobody asks for any more does not wait for ever.
 #[test]
 fn what_waits_expires() {
