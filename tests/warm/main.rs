@@ -829,6 +829,20 @@ fn who_alternates_limits_finds_something_that_waits() {
     assert!(waited >= 16, "{waited} of 20");
 }
 
+/// A deadline is kept outside of what waits.
+#[test]
+fn what_waits_suits_jobs_with_another_deadline() {
+    let sandbox = warm();
+    // Each is the first of its deadline, so that nothing could have been made for it.
+    let waits = |millis| run(&sandbox, Attack::script("").timeout(millis)).start == Start::Waiting;
+    let mut deadlines = 20_000..;
+    let waited = || waits(deadlines.next().unwrap());
+    assert!(holds_within(Duration::from_secs(10), waited), "never");
+    // What it was made for is not what holds: this job has a deadline of its own.
+    let late = run(&sandbox, Attack::script("while True: pass").timeout(100));
+    assert_eq!(late.status, Status::Timeout);
+}
+
 /// What was right when a cell was made has to be right when it gets its job.
 #[test]
 fn a_limit_that_was_lifted_while_a_cell_waited_is_seen_before_the_program_starts() {
