@@ -451,17 +451,20 @@ fn stand_alone() -> Done {
     rustix::process::fchdir(work.at(Step::Session)?).at(Step::Session)
 }
 
+/// Locked memory, queued signals and message queues of every run: enough for ordinary programs, nothing to
+/// hoard with.
+pub(crate) mod own {
+    pub(crate) const LOCKED: u64 = 64 * 1024;
+    pub(crate) const PENDING: u64 = 1024;
+    pub(crate) const QUEUES: u64 = 64 * 1024;
+}
+
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
-    /// Locked memory, queued signals and message queues: enough for ordinary programs, nothing to
-    /// hoard with.
-    const LOCKED: u64 = 64 * 1024;
-    const PENDING: u64 = 1024;
-    const QUEUES: u64 = 64 * 1024;
     limit_oneself()?;
     let fixed = [
-        (Resource::Memlock, LOCKED),
-        (Resource::Sigpending, PENDING),
-        (Resource::Msgqueue, QUEUES),
+        (Resource::Memlock, own::LOCKED),
+        (Resource::Sigpending, own::PENDING),
+        (Resource::Msgqueue, own::QUEUES),
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, limits.open_files),
     ];

@@ -456,7 +456,9 @@ fn read_layers(
     };
     let layers = seen::layers(seen, &context);
     #[cfg(feature = "holes")]
-    if job.holes.layers != 0 || job.holes.own_id || job.holes.cgroup {
+    if job.holes.layers & hotcell_jail::wire::hole::SEEN == 0
+        && job.holes != crate::Holes::default()
+    {
         return Ok(layers);
     }
     match layers.iter().find(|report| !report.active && report.layer.since() <= parts.base.level) {
