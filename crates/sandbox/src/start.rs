@@ -136,6 +136,7 @@ fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
         Refusal::of_talking("waiting for the launcher", io::ErrorKind::BrokenPipe.into())
     })?;
     let built = await_release(&cell, parts, job, &placed, given)?;
+    placed.is_done();
     let layers = read_layers(parts, job, &built.seen, &cell, of_cgroup, ready)?;
     Ok(Given { cell, pipes: pipes.ours, built, layers, placed, has_waited: false })
 }
