@@ -436,7 +436,9 @@ impl Running {
         buffer: &mut [u8],
     ) -> Result<End, Refusal> {
         self.kill();
-        self.feed = None;
+        // Nothing more is fed, but the end of its input would reach the program before the signal does, and let
+        // it end as if by itself.
+        let _held = self.feed.take();
         let deadline = Instant::now() + END_MOST;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
