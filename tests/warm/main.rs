@@ -5,16 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use hotcell_sandbox::{Bounds, Refusal, Sandbox};
+use hotcell_sandbox::{Bounds, Refusal, Sandbox, chan, wire};
 use hotcell_tests::{
     Attack, Process, Quiet, RUN_IDS, descendants, holds_within, host_place, is_forked, is_root_for,
-    settings, skip, text, timed, warm_up,
+    settings, skip, text, timed, token, warm_up,
 };
 use hotcell_types::{Count, Exit, Layer, Level, Outcome, Profile, Start, Status};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A sandbox of a test's own, in which something can be forked.
@@ -378,7 +381,11 @@ fn two_runs_differ_in_what_is_random_and_share_what_is_documented() {
     let code = r"
 import hashlib, os, random, secrets, ssl, tempfile, uuid
 print(random.random(), random.SystemRandom().random(), secrets.token_hex(), os.urandom(8), uuid.uuid4(), uuid.uuid1(), ssl.RAND_bytes(8), tempfile.mktemp(), sep='\n')
-print('shared', hash('a'), id(object))
+import ctypes
+# What the kernel gave a program at its start, of which the C library makes the canary: AT_RANDOM.
+words = memoryview(open('/proc/self/auxv', 'rb').read()).cast('N')
+at_random = dict(zip(words[::2], words[1::2]))[25]
+print('shared', hash('a'), id(object), ctypes.string_at(at_random, 16))
 ";
     let sandbox = warm();
     let seen: Vec<String> = (0..4).map(|_| text(&forked(&sandbox, Attack::script(code)))).collect();
@@ -392,6 +399,58 @@ print('shared', hash('a'), id(object))
     let other = warm();
     let elsewhere = text(&forked(&other, Attack::script(code)));
     assert_ne!(elsewhere.lines().nth(8), seen[0].lines().nth(8));
+}
+
+/// All tenants of a process have runs that are forked from one zygote: nothing that one of them gave to a run is in
+/// it, nor in what waits for the next.
+#[test]
+fn nothing_that_a_run_was_given_is_in_its_zygote() {
+    if !is_root_for("reading a zygote's memory") {
+        return;
+    }
+    let sandbox = warm();
+    let token = token();
+    let code =
+        format!("import time\nmark = '{token}'\nprint(input(), flush=True)\ntime.sleep(600)");
+    let attack = || {
+        let attack = Attack::script(&code).env("MARK", &token).input("mark", token.as_bytes());
+        attack.stdin(text_file(&format!("{token}\n"))).timeout(600_000)
+    };
+    let as_it_is_called = || -> Vec<Process> {
+        let family = descendants(std::process::id()).into_iter();
+        family.filter(|p| p.file("cmdline").contains("/proc/self/fd/5")).collect()
+    };
+    let have_it = || as_it_is_called().iter().filter(|p| is_in_memory_of(p, &token)).count();
+    let running = attack().start_in(&sandbox);
+    // The control: it is in that of the run.
+    assert!(holds_within(Duration::from_secs(20), || have_it() > 0), "nobody has it");
+    let all = zygotes();
+    assert!(!all.is_empty() && !all.iter().any(|zygote| is_in_memory_of(zygote, &token)));
+    running.handle().cancel();
+    assert!(is_forked(&running.wait(&mut Quiet, None).unwrap()));
+    forked(&sandbox, Attack::script(""));
+    // The run is gone, perhaps not at once; others wait that were forked after it.
+    assert!(holds_within(Duration::from_secs(10), || have_it() == 0), "somebody has it still");
+    assert!(!as_it_is_called().is_empty());
+}
+
+fn is_in_memory_of(process: &Process, token: &str) -> bool {
+    let Ok(memory) = std::fs::File::open(format!("/proc/{}/mem", process.pid)) else {
+        return false;
+    };
+    let maps = process.file("maps");
+    let regions = maps.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (from, to) = words.next()?.split_once('-')?;
+        let at = |text| u64::from_str_radix(text, 16).ok();
+        words.next()?.starts_with('r').then_some((at(from)?, at(to)?))
+    });
+    regions.into_iter().any(|(from, to)| {
+        // What is only reserved cannot be read; what can, comes from the beginning.
+        let mut bytes = vec![0; usize::try_from((to - from).min(64 << 20)).unwrap()];
+        let read = memory.read_at(&mut bytes, from).unwrap_or(0);
+        bytes[..read].windows(token.len()).any(|part| part == token.as_bytes())
+    })
 }
 
 #[test]
@@ -749,6 +808,66 @@ fn what_is_born_while_its_zygote_dies_is_reaped() {
     assert!(gone, "{:?}", zombies());
 }
 
+/// What a zygote says of its children is looked at: a process that is not one is not let go in a run's place, and
+/// nobody else's is ended for it.
+#[test]
+fn what_a_zygote_gives_out_as_its_child_has_to_be_one() {
+    if !is_root_for("speaking in a zygote's place") {
+        return;
+    }
+    let sandbox = warm();
+    let mut bystander = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let other = executed(Attack::script("import time\nprint(1, flush=True)\ntime.sleep(600)"));
+    let other = other.timeout(600_000).start_in(&sandbox);
+    let program = || {
+        let mut family = descendants(std::process::id()).into_iter();
+        family.find(|p| p.file("cmdline").contains("/work/main.py"))
+    };
+    assert!(holds_within(Duration::from_secs(10), || program().is_some()));
+    let program = program().unwrap();
+    let fd_of = |pid: u32| {
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+    };
+    for (files, who) in (300..).zip(["itself", "init", "program", "bystander"]) {
+        let zygote = zygotes().pop().expect("there is a zygote");
+        let impostor = match who {
+            "itself" => zygote.pid,
+            "init" => program.parent,
+            "program" => program.pid,
+            _ => bystander.id(),
+        };
+        kill(&zygote, Signal::STOP);
+        let flags = rustix::process::PidfdGetfdFlags::empty();
+        let number = wire::Zygote::LINE as i32;
+        let line = rustix::process::pidfd_getfd(fd_of(zygote.pid), number, flags).unwrap();
+        let outcome = std::thread::scope(|scope| {
+            // Nothing that waits has these limits, so that it has to be forked.
+            let attack = Attack::script("print(6 * 7)").limits(|l| l.files = Count::of(files));
+            let job = scope.spawn(|| run(&sandbox, attack));
+            let is_asked = || {
+                let mut fds = [PollFd::new(&line, PollFlags::IN)];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&now)) == Ok(1)
+            };
+            assert!(holds_within(Duration::from_secs(10), is_asked), "{who}");
+            chan::report(&line, &wire::Report::Born, Some(fd_of(impostor).as_fd())).unwrap();
+            job.join().unwrap()
+        });
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"), "{who}");
+        assert!(!is_forked(&outcome), "{who}: {outcome:?}");
+        assert!(zygotes().iter().all(|z| z.pid != zygote.pid), "{who}: who lied is gone");
+        assert_eq!(bystander.try_wait().unwrap(), None, "{who}");
+        let lives = descendants(std::process::id()).into_iter();
+        assert_eq!(lives.filter(|p| p.pid == program.pid && p.state != 'Z').count(), 1, "{who}");
+        warm_up(&sandbox);
+    }
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    other.handle().cancel();
+    assert_eq!(other.wait(&mut Quiet, None).unwrap().status, Status::Cancelled);
+}
+
 /// To the first process of a pid namespace only signals that it handles can be sent from inside.
 #[test]
 fn the_init_of_a_forked_run_handles_no_signal() {
@@ -756,7 +875,9 @@ fn the_init_of_a_forked_run_handles_no_signal() {
     let running = Attack::script("import time\ntime.sleep(60)").start_in(&sandbox);
     let inits = || -> Vec<Process> {
         let all = descendants(std::process::id()).into_iter();
-        all.filter(|p| p.name == "hotcell-init").collect()
+        let inits = all.filter(|p| p.name == "hotcell-init");
+        // Those that were forked from it are called as it is.
+        inits.filter(|p| p.file("cmdline").contains("/proc/self/fd/5")).collect()
     };
     assert!(holds_within(Duration::from_secs(5), || !inits().is_empty()));
     let caught: BTreeSet<String> = inits().iter().map(|init| init.status("SigCgt:")).collect();
@@ -797,19 +918,23 @@ fn a_zygote_that_hangs_is_given_up() {
 #[test]
 fn many_at_once_are_kept_apart() {
     let sandbox = warm();
+    let forked = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for n in 0..8 {
-            let sandbox = &sandbox;
+            let (sandbox, forked) = (&sandbox, &forked);
             scope.spawn(move || {
                 for round in 0..10 {
                     let code = format!("import os, time\nopen('/tmp/n', 'a').write('{n}')\ntime.sleep(0.01)\nprint(open('/tmp/n').read(), os.getpid())\nraise SystemExit({round})");
                     let outcome = run(sandbox, Attack::script(&code));
                     assert_eq!(text(&outcome), format!("{n} 2\n"));
                     assert_eq!(outcome.exit, Some(Exit::Code(round)));
+                    forked.fetch_add(u32::from(is_forked(&outcome)), Ordering::Relaxed);
                 }
             });
         }
     });
+    let forked = forked.into_inner();
+    assert!(forked >= 8, "{forked} of 80 were forked");
 }
 
 /// Cells for the limits of one do not take the place of those of another.

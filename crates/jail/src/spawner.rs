@@ -400,9 +400,11 @@ impl Spawner {
 
     fn adopt(&mut self, index: usize, birth: Birth, pidfd: OwnedFd) -> Done {
         let number = self.host.behind(&pidfd).map(|process| process.pid);
-        // A child of this process, and not one that is somebody's already.
+        // A child of this process, and not one that is known already.
         let is_new = |number: &u64| {
-            sys::is_child(&pidfd) && self.runs.iter().flatten().all(|run| run.number != *number)
+            sys::is_child(&pidfd)
+                && self.runs.iter().flatten().all(|run| run.number != *number)
+                && self.zygotes.iter().flatten().all(|zygote| zygote.pid != *number)
         };
         let Some(number) = number.ok().filter(is_new) else {
             let failure = failed(Step::Zygote, Errno::PROTO, 0);
