@@ -808,3 +808,23 @@ fn a_program_of_the_host_that_no_rule_shows_cannot_be_executed() {
     let control = Attack::python(&code).without_root().without(hole::LANDLOCK).run();
     assert_eq!(control.exit, Some(hotcell_types::Exit::Code(42)), "{control:?}");
 }
+
+/// Size and time of a file are the program's to choose; when it was changed last is the kernel's to say.
+#[test]
+fn an_input_that_was_changed_and_given_its_old_time_is_taken_as_changed() {
+    let code = "
+import time
+before = os.stat('/work/changed')
+# Longer than the tick in which the program was let go.
+time.sleep(0.1)
+open('/work/changed', 'r+b').write(b'CHANGED')
+os.utime('/work/changed', ns=(before.st_atime_ns, before.st_mtime_ns))
+after = os.stat('/work/changed')
+say('same', (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns))
+";
+    let attack = Attack::python(code).input("changed", b"changed").input("kept", b"kept");
+    let outcome = attack.run();
+    Answers::of(&outcome).is("same", "True");
+    let taken: Vec<&str> = outcome.artifacts.iter().map(|a| a.path.as_str()).collect();
+    assert_eq!(taken, ["changed"], "{outcome:?}");
+}

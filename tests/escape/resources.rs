@@ -752,6 +752,12 @@ os.ftruncate(f.fileno(), 65 << 20)
 ";
     let outcome = Attack::python(code).limits(|limits| limits.disk = Bytes::mib(64)).run();
     assert_eq!(outcome.exit, Some(Exit::Signal(25)), "{outcome:?}");
+    assert_eq!((outcome.status, outcome.limit), (Status::Limit, Some(Limit::Disk)));
+    let smaller = Attack::python(code).limits(|limits| {
+        limits.disk = Bytes::mib(128);
+        limits.file_size = Some(Bytes::mib(64));
+    });
+    let outcome = smaller.run();
     assert_eq!((outcome.status, outcome.limit), (Status::Limit, Some(Limit::FileSize)));
     // The rlimits alone: a file may look as large as it likes where it has no bytes.
     let code = code.replace("65 << 20", "1 << 40");

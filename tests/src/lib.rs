@@ -60,6 +60,9 @@ pub fn sandbox() -> &'static Sandbox {
     static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
     SANDBOX.get_or_init(|| {
         let sandbox = Sandbox::open(&settings()).expect("this host can run a sandbox");
+        if let Ok(level) = std::env::var("HOTCELL_TEST_LEVEL") {
+            assert_eq!(sandbox.level().to_string(), level, "what is tested is that level");
+        }
         if is_warm() {
             warm_up(&sandbox);
         }

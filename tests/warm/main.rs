@@ -5,16 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use hotcell_sandbox::{Bounds, Refusal, Sandbox};
+use hotcell_sandbox::{Bounds, Refusal, Sandbox, chan, wire};
 use hotcell_tests::{
     Attack, Process, Quiet, RUN_IDS, descendants, holds_within, host_place, is_forked, is_root_for,
-    settings, skip, text, timed, warm_up,
+    settings, skip, text, timed, token, warm_up,
 };
 use hotcell_types::{Count, Exit, Layer, Level, Outcome, Profile, Start, Status};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A sandbox of a test's own, in which something can be forked.
@@ -378,7 +381,11 @@ fn two_runs_differ_in_what_is_random_and_share_what_is_documented() {
     let code = r"
 import hashlib, os, random, secrets, ssl, tempfile, uuid
 print(random.random(), random.SystemRandom().random(), secrets.token_hex(), os.urandom(8), uuid.uuid4(), uuid.uuid1(), ssl.RAND_bytes(8), tempfile.mktemp(), sep='\n')
-print('shared', hash('a'), id(object))
+import ctypes
+# What the kernel gave a program at its start, of which the C library makes the canary: AT_RANDOM.
+words = memoryview(open('/proc/self/auxv', 'rb').read()).cast('N')
+at_random = dict(zip(words[::2], words[1::2]))[25]
+print('shared', hash('a'), id(object), ctypes.string_at(at_random, 16))
 ";
     let sandbox = warm();
     let seen: Vec<String> = (0..4).map(|_| text(&forked(&sandbox, Attack::script(code)))).collect();
@@ -392,6 +399,58 @@ print('shared', hash('a'), id(object))
     let other = warm();
     let elsewhere = text(&forked(&other, Attack::script(code)));
     assert_ne!(elsewhere.lines().nth(8), seen[0].lines().nth(8));
+}
+
+/// All tenants of a process have runs that are forked from one zygote: nothing that one of them gave to a run is in
+/// it, nor in what waits for the next.
+#[test]
+fn nothing_that_a_run_was_given_is_in_its_zygote() {
+    if !is_root_for("reading a zygote's memory") {
+        return;
+    }
+    let sandbox = warm();
+    let token = token();
+    let code =
+        format!("import time\nmark = '{token}'\nprint(input(), flush=True)\ntime.sleep(600)");
+    let attack = || {
+        let attack = Attack::script(&code).env("MARK", &token).input("mark", token.as_bytes());
+        attack.stdin(text_file(&format!("{token}\n"))).timeout(600_000)
+    };
+    let as_it_is_called = || -> Vec<Process> {
+        let family = descendants(std::process::id()).into_iter();
+        family.filter(|p| p.file("cmdline").contains("/proc/self/fd/5")).collect()
+    };
+    let have_it = || as_it_is_called().iter().filter(|p| is_in_memory_of(p, &token)).count();
+    let running = attack().start_in(&sandbox);
+    // The control: it is in that of the run.
+    assert!(holds_within(Duration::from_secs(20), || have_it() > 0), "nobody has it");
+    let all = zygotes();
+    assert!(!all.is_empty() && !all.iter().any(|zygote| is_in_memory_of(zygote, &token)));
+    running.handle().cancel();
+    assert!(is_forked(&running.wait(&mut Quiet, None).unwrap()));
+    forked(&sandbox, Attack::script(""));
+    // The run is gone, perhaps not at once; others wait that were forked after it.
+    assert!(holds_within(Duration::from_secs(10), || have_it() == 0), "somebody has it still");
+    assert!(!as_it_is_called().is_empty());
+}
+
+fn is_in_memory_of(process: &Process, token: &str) -> bool {
+    let Ok(memory) = std::fs::File::open(format!("/proc/{}/mem", process.pid)) else {
+        return false;
+    };
+    let maps = process.file("maps");
+    let regions = maps.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (from, to) = words.next()?.split_once('-')?;
+        let at = |text| u64::from_str_radix(text, 16).ok();
+        words.next()?.starts_with('r').then_some((at(from)?, at(to)?))
+    });
+    regions.into_iter().any(|(from, to)| {
+        // What is only reserved cannot be read; what can, comes from the beginning.
+        let mut bytes = vec![0; usize::try_from((to - from).min(64 << 20)).unwrap()];
+        let read = memory.read_at(&mut bytes, from).unwrap_or(0);
+        bytes[..read].windows(token.len()).any(|part| part == token.as_bytes())
+    })
 }
 
 #[test]
@@ -453,6 +512,125 @@ fn a_virtual_environment_is_never_given_to_a_zygote() {
     }
     // The control: the same interpreter by its own name.
     warm_up_as(&sandbox, &|| of(&real));
+}
+
+/// An installation of Python that is root's, with the library of this machine and files of others in it.
+fn installation(files: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let real = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    let name = real.file_name().unwrap().to_str().unwrap();
+    let dir = tempfile::tempdir_in(host_place()).unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (bin, library) = (dir.path().join("bin"), dir.path().join("lib").join(name));
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::create_dir_all(&library).unwrap();
+    std::fs::copy(&real, bin.join(name)).unwrap();
+    for entry in std::fs::read_dir(Path::new("/usr/lib").join(name)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let is_given = files.iter().any(|(path, _)| path.split('/').nth(1) == Some(&name));
+        if !is_given && !["sitecustomize.py", "__pycache__"].contains(&&*name) {
+            std::os::unix::fs::symlink(entry.path(), library.join(entry.file_name())).unwrap();
+        }
+    }
+    for (path, content) in files {
+        let path = dir.path().join(path.replace("LIBRARY", &format!("lib/{name}")));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let python = bin.join(name);
+    (dir, python)
+}
+
+fn of(python: &Path, code: &str) -> Attack {
+    let prefix = python.parent().and_then(Path::parent).unwrap();
+    let mut attack = Attack::script(code).shows(prefix);
+    attack.job.command.program = python.into();
+    attack.job.command.args[0] = python.into();
+    attack
+}
+
+/// What `site` executes imports what it likes, from where nobody looks whose it is: Debian's `sitecustomize`
+/// loads Apport's hook. In a zygote it would speak for all runs that are forked from that.
+#[test]
+fn what_site_executes_is_executed_in_the_jail() {
+    // Nobody else has a place to write to that runs are shown.
+    if !is_root_for("an installation of Python") {
+        return;
+    }
+    let says_where = |name: &str| {
+        format!(
+            "import os, sys\nsys.planted = getattr(sys, 'planted', []) + [('{name}', os.getpid())]\n"
+        )
+    };
+    // From among the packages, as Apport's; both places that distributions have.
+    let loads_a_hook = "import site, sys\nsys.path += [p + '/x' for p in site.getsitepackages()]\n";
+    let custom = format!("{loads_a_hook}import hook\n{}", says_where("sitecustomize"));
+    let (hook, user) = (says_where("hook"), says_where("usercustomize"));
+    let (_dir, python) = installation(&[
+        ("LIBRARY/sitecustomize.py", &custom),
+        ("LIBRARY/usercustomize.py", &user),
+        ("LIBRARY/site-packages/x/hook.py", &hook),
+        ("LIBRARY/dist-packages/x/hook.py", &hook),
+        ("local/LIBRARY/dist-packages/x/hook.py", &hook),
+        ("lib/python3/dist-packages/x/hook.py", &hook),
+    ]);
+    let sandbox = warm();
+    let code = "import os, sys\nprint([(name, pid == os.getpid()) for name, pid in sys.planted])";
+    warm_up_as(&sandbox, &|| of(&python, code));
+    let warm = forked(&sandbox, of(&python, code));
+    let cold = run(&sandbox, executed(of(&python, code)));
+    assert_eq!(text(&warm), text(&cold), "{warm:?} {cold:?}");
+    let (said, each) = (text(&warm), ["hook", "sitecustomize"]);
+    assert!(each.iter().all(|name| said.contains(&format!("('{name}', True)"))), "{said}");
+}
+
+/// A module that is not the interpreter's own, however it came there, is the end of a zygote: there is none,
+/// and programs are executed.
+#[test]
+fn nothing_is_forked_from_an_interpreter_with_a_module_of_others() {
+    if !is_root_for("an installation of Python") {
+        return;
+    }
+    let library = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    let json = Path::new("/usr/lib").join(library.file_name().unwrap()).join("json");
+    let own = |name: &str| std::fs::read_to_string(json.join(name)).unwrap();
+    // The library's own module, but for what it loads besides.
+    let loads = "import os, sys\nsys.path.append(os.path.dirname(os.__file__) + '/site-packages')\nimport hook\n";
+    let patched = own("__init__.py") + loads;
+    for (json, is_its_own) in [(own("__init__.py"), true), (patched, false)] {
+        let (_dir, python) = installation(&[
+            ("LIBRARY/json/__init__.py", &json),
+            ("LIBRARY/json/decoder.py", &own("decoder.py")),
+            ("LIBRARY/json/encoder.py", &own("encoder.py")),
+            ("LIBRARY/json/scanner.py", &own("scanner.py")),
+            ("LIBRARY/site-packages/hook.py", ""),
+        ]);
+        let sandbox = warm();
+        let forks = || is_forked(&run(&sandbox, of(&python, "")));
+        let patience = Duration::from_secs(if is_its_own { 30 } else { 2 });
+        assert_eq!(holds_within(patience, forks), is_its_own);
+    }
+}
+
+/// `relativeCreated` counts from the start of the program, and not of the zygote.
+#[test]
+fn log_records_of_a_forked_run_count_from_its_own_start() {
+    let sandbox = warm();
+    let code = "import logging\nprint(logging._startTime)";
+    let seconds = |attack| {
+        let started: f64 = text(&run(&sandbox, attack)).trim().parse().unwrap();
+        if started > 1e15 { started / 1e9 } else { started }
+    };
+    let now = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap().as_secs_f64()
+    };
+    for _ in 0..3 {
+        let before = now();
+        assert!(is_forked(&run(&sandbox, Attack::script(""))));
+        let started = seconds(Attack::script(code));
+        assert!(before < started && started < now(), "{before} {started}");
+    }
 }
 
 /// The secret by which the strict profile allows its one execution would lie in a fork's memory.
@@ -537,8 +715,12 @@ fn no_zygote_is_used_for_longer_than_its_bounds() {
     let wait_most = Duration::from_millis(300);
     let sandbox = open(Bounds { forks_most: 10_000, wait_most, ..usual });
     warm_up(&sandbox);
-    std::thread::sleep(wait_most);
-    assert_eq!(run(&sandbox, Attack::script(WHOSE)).start, Start::Forked);
+    // Another may be forked a little later, and waits as long.
+    let is_too_late = || {
+        std::thread::sleep(wait_most);
+        run(&sandbox, Attack::script(WHOSE)).start == Start::Forked
+    };
+    assert!(holds_within(Duration::from_secs(10), is_too_late));
 }
 
 /// A byte of each page of the files that it has loaded, written as it was: the pages are its own from then
@@ -628,6 +810,66 @@ fn what_is_born_while_its_zygote_dies_is_reaped() {
     assert!(gone, "{:?}", zombies());
 }
 
+/// What a zygote says of its children is looked at: a process that is not one is not let go in a run's place, and
+/// nobody else's is ended for it.
+#[test]
+fn what_a_zygote_gives_out_as_its_child_has_to_be_one() {
+    if !is_root_for("speaking in a zygote's place") {
+        return;
+    }
+    let sandbox = warm();
+    let mut bystander = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let other = executed(Attack::script("import time\nprint(1, flush=True)\ntime.sleep(600)"));
+    let other = other.timeout(600_000).start_in(&sandbox);
+    let program = || {
+        let mut family = descendants(std::process::id()).into_iter();
+        family.find(|p| p.file("cmdline").contains("/work/main.py"))
+    };
+    assert!(holds_within(Duration::from_secs(10), || program().is_some()));
+    let program = program().unwrap();
+    let fd_of = |pid: u32| {
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+    };
+    for (files, who) in (300..).zip(["itself", "init", "program", "bystander"]) {
+        let zygote = zygotes().pop().expect("there is a zygote");
+        let impostor = match who {
+            "itself" => zygote.pid,
+            "init" => program.parent,
+            "program" => program.pid,
+            _ => bystander.id(),
+        };
+        kill(&zygote, Signal::STOP);
+        let flags = rustix::process::PidfdGetfdFlags::empty();
+        let number = wire::Zygote::LINE as i32;
+        let line = rustix::process::pidfd_getfd(fd_of(zygote.pid), number, flags).unwrap();
+        let outcome = std::thread::scope(|scope| {
+            // Nothing that waits has these limits, so that it has to be forked.
+            let attack = Attack::script("print(6 * 7)").limits(|l| l.files = Count::of(files));
+            let job = scope.spawn(|| run(&sandbox, attack));
+            let is_asked = || {
+                let mut fds = [PollFd::new(&line, PollFlags::IN)];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&now)) == Ok(1)
+            };
+            assert!(holds_within(Duration::from_secs(10), is_asked), "{who}");
+            chan::report(&line, &wire::Report::Born, Some(fd_of(impostor).as_fd())).unwrap();
+            job.join().unwrap()
+        });
+        assert_eq!((outcome.status, &*text(&outcome)), (Status::Success, "42\n"), "{who}");
+        assert!(!is_forked(&outcome), "{who}: {outcome:?}");
+        assert!(zygotes().iter().all(|z| z.pid != zygote.pid), "{who}: who lied is gone");
+        assert_eq!(bystander.try_wait().unwrap(), None, "{who}");
+        let lives = descendants(std::process::id()).into_iter();
+        assert_eq!(lives.filter(|p| p.pid == program.pid && p.state != 'Z').count(), 1, "{who}");
+        warm_up(&sandbox);
+    }
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    other.handle().cancel();
+    assert_eq!(other.wait(&mut Quiet, None).unwrap().status, Status::Cancelled);
+}
+
 /// To the first process of a pid namespace only signals that it handles can be sent from inside.
 #[test]
 fn the_init_of_a_forked_run_handles_no_signal() {
@@ -635,7 +877,9 @@ fn the_init_of_a_forked_run_handles_no_signal() {
     let running = Attack::script("import time\ntime.sleep(60)").start_in(&sandbox);
     let inits = || -> Vec<Process> {
         let all = descendants(std::process::id()).into_iter();
-        all.filter(|p| p.name == "hotcell-init").collect()
+        let inits = all.filter(|p| p.name == "hotcell-init");
+        // Those that were forked from it are called as it is.
+        inits.filter(|p| p.file("cmdline").contains("/proc/self/fd/5")).collect()
     };
     assert!(holds_within(Duration::from_secs(5), || !inits().is_empty()));
     let caught: BTreeSet<String> = inits().iter().map(|init| init.status("SigCgt:")).collect();
@@ -678,19 +922,23 @@ fn a_zygote_that_hangs_is_given_up() {
 #[test]
 fn many_at_once_are_kept_apart() {
     let sandbox = warm();
+    let forked = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for n in 0..8 {
-            let sandbox = &sandbox;
+            let (sandbox, forked) = (&sandbox, &forked);
             scope.spawn(move || {
                 for round in 0..10 {
                     let code = format!("import os, time\nopen('/tmp/n', 'a').write('{n}')\ntime.sleep(0.01)\nprint(open('/tmp/n').read(), os.getpid())\nraise SystemExit({round})");
                     let outcome = run(sandbox, Attack::script(&code));
                     assert_eq!(text(&outcome), format!("{n} 2\n"));
                     assert_eq!(outcome.exit, Some(Exit::Code(round)));
+                    forked.fetch_add(u32::from(is_forked(&outcome)), Ordering::Relaxed);
                 }
             });
         }
     });
+    let forked = forked.into_inner();
+    assert!(forked >= 8, "{forked} of 80 were forked");
 }
 
 /// Cells for the limits of one do not take the place of those of another.
@@ -708,6 +956,61 @@ fn who_alternates_limits_finds_something_that_waits() {
         waited += usize::from(waits(200)) + usize::from(waits(201));
     }
     assert!(waited >= 16, "{waited} of 20");
+}
+
+/// A deadline is kept outside of what waits.
+#[test]
+fn what_waits_suits_jobs_with_another_deadline() {
+    let sandbox = warm();
+    // Each is the first of its deadline, so that nothing could have been made for it.
+    let waits = |millis| run(&sandbox, Attack::script("").timeout(millis)).start == Start::Waiting;
+    let mut deadlines = 20_000..;
+    let waited = || waits(deadlines.next().unwrap());
+    assert!(holds_within(Duration::from_secs(10), waited), "never");
+    // What it was made for is not what holds: this job has a deadline of its own.
+    let late = run(&sandbox, Attack::script("while True: pass").timeout(100));
+    assert_eq!(late.status, Status::Timeout);
+}
+
+/// What was right when a cell was made has to be right when it gets its job.
+#[test]
+fn a_limit_that_was_lifted_while_a_cell_waited_is_seen_before_the_program_starts() {
+    if !is_root_for("changing a cgroup behind hotcell's back") {
+        return;
+    }
+    let sandbox = warm();
+    if sandbox.level() < Level::User {
+        return skip("lifting a limit", "there are no cgroups here");
+    }
+    let lift = || {
+        let all = descendants(std::process::id()).into_iter();
+        let inits = all.filter(|p| p.name == "hotcell-init" && p.state != 'Z');
+        inits.filter(|init| lifts(&init.file("cgroup"))).count()
+    };
+    assert!(holds_within(Duration::from_secs(10), || lift() > 0), "something waits");
+    let started = sandbox.start(Attack::script("print('ran')").job);
+    let Err(Refusal::Layer { layer, why, .. }) = started else {
+        panic!("it ran without a limit: {started:?}");
+    };
+    assert!(layer == Layer::CgroupMemory && why.contains("pids.max"), "{layer:?} {why}");
+    // Only that cell is lost.
+    let again = || sandbox.start(Attack::script("").job).is_ok();
+    assert!(holds_within(Duration::from_secs(10), again));
+}
+
+/// Allows as many processes as there can be in the cgroup that this says.
+fn lifts(membership: &str) -> bool {
+    let own = membership.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let points: &[&str] = match controllers {
+            "pids" => &["/sys/fs/cgroup/pids"],
+            "" => &["/sys/fs/cgroup"],
+            _ => return None,
+        };
+        let file = Path::new(points.first()?).join(path.trim_start_matches('/')).join("pids.max");
+        file.exists().then_some(file)
+    });
+    own.is_some_and(|file| std::fs::write(file, "max").is_ok())
 }
 
 /// What nobody asks for any more does not wait for ever.

@@ -462,6 +462,16 @@ fn the_index_of_the_documentation_names_every_page() {
     }
 }
 
+/// A test that passes is silent otherwise, also about what it could not do: that would look as if it were tested.
+#[test]
+fn what_a_test_skips_is_shown_by_every_group() {
+    let script = fs::read_to_string(root().join("test")).unwrap();
+    let calls: Vec<&str> = script.lines().filter(|line| line.contains("cargo test")).collect();
+    assert_eq!(calls, ["    cargo test --locked \"${options[@]}\" -- --show-output \"${@:2}\""]);
+    assert!(script.matches("cargo_test ").count() > 8, "the groups use it");
+    assert!(script.contains("SKIPPED /    skipped: /p"), "and what it shows is told");
+}
+
 #[test]
 fn nothing_that_was_built_or_is_huge_is_checked_in() {
     let Some(files) = files() else { return skip("checked-in files", "this is not a git clone") };

@@ -8,6 +8,7 @@ use rustix::fd::AsFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
+use crate::cell::own;
 use crate::fail::{At, Done, require};
 use crate::place;
 use crate::proc::{self, HostProc, MAX_FILE, Path, Process};
@@ -74,7 +75,10 @@ fn is_within(own: &[u64; 7], around: &[u64; 7]) -> bool {
 }
 
 fn status(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
-    let text = process.read(c"status", buffer).at(Step::AttestStatus)?;
+    read_status(process.read(c"status", buffer).at(Step::AttestStatus)?, expected, seen)
+}
+
+fn read_status(text: &[u8], expected: &Expected<'_>, seen: &mut Seen) -> Done {
     seen.uid = same_ids(text, b"Uid:")?;
     seen.gid = same_ids(text, b"Gid:")?;
     let ids = seen.uid == expected.order.outer_uid && seen.gid == expected.order.outer_gid;
@@ -184,7 +188,11 @@ fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
     if wanted == 0 {
         return Ok(());
     }
-    let text = process.read(c"cgroup", buffer).at(Step::AttestCgroup)?;
+    read_cgroups(process.read(c"cgroup", buffer).at(Step::AttestCgroup)?, expected, seen)
+}
+
+fn read_cgroups(text: &[u8], expected: &Expected<'_>, seen: &mut Seen) -> Done {
+    let wanted = expected.order.entrance.descriptors() as u32;
     let name = expected.order.cgroup_name;
     require(!name.is_empty(), Step::AttestCgroup)?;
     for line in proc::lines(text) {
@@ -195,7 +203,10 @@ fn cgroup(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
 }
 
 fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &mut Seen) -> Done {
-    let text = process.read(c"limits", buffer).at(Step::AttestRlimits)?;
+    read_limits(process.read(c"limits", buffer).at(Step::AttestRlimits)?, expected, seen)
+}
+
+fn read_limits(text: &[u8], expected: &Expected<'_>, seen: &mut Seen) -> Done {
     // The host may have set a lower one, which stays.
     let of = |name: &[u8]| {
         let line = proc::field(text, name).unwrap_or_default();
@@ -206,8 +217,17 @@ fn limits(process: &Process, expected: &Expected<'_>, buffer: &mut [u8], seen: &
         of(name).filter(|&(soft, hard)| soft == hard && hard <= value).map(|(_, hard)| hard)
     };
     let limits = &expected.order.limits;
-    require(at_most(b"Max core file size", 0).is_some(), Step::AttestRlimits)?;
-    require(at_most(b"Max file size", limits.file_bytes).is_some(), Step::AttestRlimits)?;
+    for (name, value) in [
+        (&b"Max core file size"[..], 0),
+        (b"Max nice priority", 0),
+        (b"Max realtime priority", 0),
+        (b"Max locked memory", own::LOCKED),
+        (b"Max pending signals", own::PENDING),
+        (b"Max msgqueue size", own::QUEUES),
+        (b"Max file size", limits.file_bytes),
+    ] {
+        require(at_most(name, value).is_some(), Step::AttestRlimits)?;
+    }
     for (name, value) in
         [(&b"Max data size"[..], limits.data_bytes), (b"Max processes", limits.processes)]
     {
@@ -277,6 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::{Entrance, Limits};
 
     #[test]
     fn ids_count_only_when_all_four_are_the_same() {
@@ -328,6 +349,127 @@ mod tests {
             (b"  sl  local_address rem_address   st tx_queue rx_queue tr tm", false),
         ] {
             assert_eq!(is_proxy_port(line), expected, "{}", line.escape_ascii());
+        }
+    }
+
+    fn expected() -> Expected<'static> {
+        let limits = Limits {
+            file_bytes: 4096,
+            open_files: 64,
+            data_bytes: 8192,
+            processes: 32,
+            cpu_seconds: 5,
+            ..Limits::default()
+        };
+        let order = Order {
+            outer_uid: 7,
+            outer_gid: 8,
+            limits,
+            entrance: Entrance { born: true, joins: 1 },
+            cgroup_name: b"hotcell-1/2",
+            loopback: false,
+            proxied: false,
+            brings_places: false,
+            zygote: 0,
+            #[cfg(feature = "holes")]
+            holes: 0,
+        };
+        Expected {
+            order,
+            setup: Setup { user_namespace: false, proc: true, bare: false },
+            drops_groups: true,
+            namespaces: [0; 7],
+            origin: None,
+            tree_mounts: 0,
+            landlock_denied: true,
+        }
+    }
+
+    type Check = fn(&[u8], &Expected<'_>, &mut Seen) -> Done;
+
+    /// All as it has to be is seen so, and with any one line otherwise, or without it, there is no run.
+    fn table(check: Check, good: &str, wrong: &[(&str, Step)]) {
+        let outcome = |text: &str| check(text.as_bytes(), &expected(), &mut Seen::default());
+        assert!(outcome(good).is_ok());
+        for (line, step) in wrong {
+            let name = line.split_inclusive(':').next().unwrap_or(line);
+            let name =
+                if line.starts_with("Max") { line.split("  ").next().unwrap() } else { name };
+            let kept = good.lines().filter(|line| !line.starts_with(name));
+            let without: String = kept.map(|line| format!("{line}\n")).collect();
+            assert!(without.len() < good.len(), "{name}");
+            for text in [format!("{without}{line}\n"), without] {
+                let failed = outcome(&text).expect_err(line);
+                assert_eq!(failed.step, *step, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_that_is_not_as_it_has_to_be_is_refused_line_by_line() {
+        let good = "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t8 \nNoNewPrivs:\t1\nSeccomp:\t2\n\
+                    CapInh:\t0\nCapPrm:\t0\nCapEff:\t0\nCapBnd:\t0\nCapAmb:\t0\n";
+        table(
+            read_status,
+            good,
+            &[
+                ("Uid:\t7\t7\t0\t7", Step::AttestIds),
+                ("Uid:\t9\t9\t9\t9", Step::AttestIds),
+                ("Gid:\t8\t8\t8\t0", Step::AttestIds),
+                ("CapInh:\t1", Step::Capabilities),
+                ("CapPrm:\t1", Step::Capabilities),
+                ("CapEff:\t1", Step::Capabilities),
+                ("CapBnd:\t1", Step::Capabilities),
+                ("CapAmb:\t1", Step::Capabilities),
+                ("NoNewPrivs:\t0", Step::NoNewPrivs),
+                ("Seccomp:\t0", Step::Seccomp),
+                ("Seccomp:\t1", Step::Seccomp),
+            ],
+        );
+        let more = good.replace("Groups:\t8 ", "Groups:\t8 27 ");
+        let refused = read_status(more.as_bytes(), &expected(), &mut Seen::default());
+        assert_eq!(refused.unwrap_err().step, Step::AttestIds);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_as_it_has_to_be_is_refused_one_by_one() {
+        let good = "Max core file size  0  0  bytes\nMax nice priority  0  0\n\
+                    Max realtime priority  0  0\nMax locked memory  65536  65536  bytes\n\
+                    Max pending signals  1024  1024  signals\nMax msgqueue size  65536  65536  bytes\n\
+                    Max file size  4096  4096  bytes\nMax data size  8192  8192  bytes\n\
+                    Max processes  32  32  processes\nMax cpu time  5  6  seconds\n\
+                    Max open files  64  64  files\n";
+        table(
+            read_limits,
+            good,
+            &[
+                ("Max core file size  0  unlimited  bytes", Step::AttestRlimits),
+                ("Max nice priority  20  20", Step::AttestRlimits),
+                ("Max realtime priority  0  99", Step::AttestRlimits),
+                ("Max locked memory  65536  65537  bytes", Step::AttestRlimits),
+                ("Max pending signals  1025  1025  signals", Step::AttestRlimits),
+                ("Max msgqueue size  unlimited  unlimited  bytes", Step::AttestRlimits),
+                ("Max file size  4096  8192  bytes", Step::AttestRlimits),
+                ("Max data size  8192  unlimited  bytes", Step::AttestRlimits),
+                ("Max processes  33  33  processes", Step::AttestRlimits),
+                ("Max cpu time  6  6  seconds", Step::AttestRlimits),
+                ("Max cpu time  5  7  seconds", Step::AttestRlimits),
+                ("Max open files  65  65  files", Step::AttestRlimits),
+            ],
+        );
+    }
+
+    #[test]
+    fn membership_of_another_cgroup_is_refused() {
+        let check = |text: &str| read_cgroups(text.as_bytes(), &expected(), &mut Seen::default());
+        assert!(check("4:memory:/a/hotcell-1/2\n0::/b/hotcell-1/2\n").is_ok());
+        for wrong in [
+            "4:memory:/a/hotcell-1/2\n0::/\n",
+            "4:memory:/a/hotcell-1/3\n0::/b/hotcell-1/2\n",
+            "4:memory:/a/hotcell-1/2/x\n0::/b/hotcell-1/2\n",
+            "",
+        ] {
+            assert_eq!(check(wrong).unwrap_err().step, Step::AttestCgroup, "{wrong}");
         }
     }
 

@@ -19,7 +19,8 @@ use crate::fail::{At, Done, failed, require};
 use crate::proxy::{self, Listeners};
 use crate::sys::{self, Cloned, Packet, Vector};
 use crate::wire::{
-    Ended, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies, What, hole,
+    Ended, Entrance, Item, Job, Limits, MAX_CGROUPS, Moment, Order, Report, Setup, Step, Supplies,
+    What, hole,
 };
 use crate::{INNER_ID, landlock, place, proc, tree};
 
@@ -174,7 +175,8 @@ fn hand_out(listeners: Option<Listeners>) -> rustix::io::Result<()> {
 /// What the namespaces are filled with.
 fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
     let order = plan.order;
-    if order.entrance.joins > 0 && !order.leaves_out(hole::CGROUP_NAMESPACE) {
+    let has_cgroup = order.entrance != Entrance::default();
+    if has_cgroup && !order.leaves_out(hole::CGROUP_NAMESPACE) {
         // Only now, so that the run's cgroup is what it sees as the root.
         let flag = linux_raw_sys::general::CLONE_NEWCGROUP;
         sys::unshare(flag).at(Step::CgroupNamespace)?;
@@ -191,6 +193,10 @@ fn furnish(plan: &Plan<'_>) -> Done<Option<Listeners>> {
             tree::own_proc().at(Step::ProcMount)?;
         }
         open_account().at(Step::ProcMount)?;
+        if has_cgroup && !order.leaves_out(hole::CGROUP_NAMESPACE) {
+            let is_root = is_root_of_its_cgroups().at(Step::CgroupNamespace)?;
+            require(is_root, Step::CgroupNamespace)?;
+        }
     }
     wait_for_word().at(Step::IdMap)?;
     // Where they cannot be dropped, the user's own groups stay, as overflow ids.
@@ -215,6 +221,16 @@ fn name_and_connect(order: &Order<'_>) -> Done {
         loopback().at(Step::Loopback)?;
     }
     Ok(())
+}
+
+/// Whether this process sees its own cgroup as the root in every hierarchy. From outside nobody can see that.
+pub(crate) fn is_root_of_its_cgroups() -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/cgroup", flags, Mode::empty())?;
+    let mut buffer = [0; 4096];
+    let length = rustix::io::read(file, &mut buffer)?;
+    let text = buffer.get(..length).unwrap_or_default();
+    Ok(length > 0 && proc::lines(text).all(|line| line.ends_with(b":/")))
 }
 
 /// Exactly the descriptors of this cell, at their places; everything else is closed.
@@ -452,17 +468,20 @@ fn stand_alone() -> Done {
     rustix::process::fchdir(work.at(Step::Session)?).at(Step::Session)
 }
 
+/// Locked memory, queued signals and message queues of every run: enough for ordinary programs, nothing to
+/// hoard with.
+pub(crate) mod own {
+    pub(crate) const LOCKED: u64 = 64 * 1024;
+    pub(crate) const PENDING: u64 = 1024;
+    pub(crate) const QUEUES: u64 = 64 * 1024;
+}
+
 fn limit(limits: &Limits) -> rustix::io::Result<()> {
-    /// Locked memory, queued signals and message queues: enough for ordinary programs, nothing to
-    /// hoard with.
-    const LOCKED: u64 = 64 * 1024;
-    const PENDING: u64 = 1024;
-    const QUEUES: u64 = 64 * 1024;
     limit_oneself()?;
     let fixed = [
-        (Resource::Memlock, LOCKED),
-        (Resource::Sigpending, PENDING),
-        (Resource::Msgqueue, QUEUES),
+        (Resource::Memlock, own::LOCKED),
+        (Resource::Sigpending, own::PENDING),
+        (Resource::Msgqueue, own::QUEUES),
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, limits.open_files),
     ];

@@ -15,7 +15,9 @@ use crate::fail::{At, Done, failed};
 use crate::landlock::Rules;
 use crate::proc::{HostProc, Path, Process};
 use crate::sys::{self, Cloned, Packet};
-use crate::wire::{self, Blocked, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole};
+use crate::wire::{
+    self, Blocked, Entrance, Failed, Gone, MAX_NAME, Order, Ready, Report, Setup, Step, hole,
+};
 use crate::zygote::Zygote;
 use crate::{orphans, proxy};
 
@@ -518,9 +520,11 @@ impl Spawner {
 
     fn adopt(&mut self, index: usize, birth: Birth, pidfd: OwnedFd) -> Done {
         let number = self.host.behind(&pidfd).map(|process| process.pid);
-        // A child of this process, and not one that is somebody's already.
+        // A child of this process, and not one that is known already.
         let is_new = |number: &u64| {
-            sys::is_child(&pidfd) && self.runs.iter().flatten().all(|run| run.number != *number)
+            sys::is_child(&pidfd)
+                && self.runs.iter().flatten().all(|run| run.number != *number)
+                && self.zygotes.iter().flatten().all(|zygote| zygote.pid != *number)
         };
         let Some(number) = number.ok().filter(is_new) else {
             let failure = failed(Step::Zygote, Errno::PROTO, 0);
@@ -804,7 +808,9 @@ fn release(host: &HostProc, run: &mut Run, program: Option<Pid>, expected: &Expe
     let seen = match attest::attest(host, &pidfd, expected) {
         // Somebody asked for a hole and gets a run with one.
         #[cfg(feature = "holes")]
-        Err(_) if run.order.holes != 0 => crate::wire::Seen::default(),
+        Err(_) if run.order.holes != 0 && !run.order.leaves_out(hole::SEEN) => {
+            crate::wire::Seen::default()
+        }
         other => other?,
     };
     run.program = expected.setup.bare.then_some(pidfd);
@@ -915,8 +921,10 @@ pub(crate) fn namespaces(order: &Order<'_>) -> u64 {
     ];
     let kept = left_out.into_iter().filter(|&(_, hole)| !order.leaves_out(hole));
     let flags = kept.fold(always, |flags, (flag, _)| flags | flag);
-    // A cell that joins its cgroup makes this one itself, once it is in.
-    let later = if order.entrance.joins > 0 { nr::CLONE_NEWCGROUP } else { 0 };
+    // A cell makes this one itself, once it is in its cgroup. Made at its birth, the root of it would be where
+    // this process is: always where a cell joins, and on some kernels also where it is born into its cgroup.
+    let has_cgroup = order.entrance != Entrance::default();
+    let later = if has_cgroup { nr::CLONE_NEWCGROUP } else { 0 };
     u64::from(flags & !later)
 }
 
@@ -960,4 +968,96 @@ fn micros_since(begun: Timespec) -> u32 {
     let seconds = now.tv_sec.saturating_sub(begun.tv_sec).saturating_mul(1_000_000);
     let micros = seconds.saturating_add((now.tv_nsec - begun.tv_nsec) / 1000);
     u32::try_from(micros).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::PathBuf;
+
+    use rustix::fd::{AsFd, OwnedFd};
+    use rustix::process::WaitOptions;
+
+    use super::*;
+
+    fn order(entrance: Entrance) -> Order<'static> {
+        let (limits, cgroup_name) = (wire::Limits::default(), &b""[..]);
+        Order {
+            outer_uid: 0,
+            outer_gid: 0,
+            limits,
+            entrance,
+            cgroup_name,
+            loopback: false,
+            proxied: false,
+            brings_places: false,
+            zygote: 0,
+            #[cfg(feature = "holes")]
+            holes: 0,
+        }
+    }
+
+    #[test]
+    fn a_cell_with_a_cgroup_makes_the_namespace_of_it_once_it_is_in() {
+        let flag = u64::from(linux_raw_sys::general::CLONE_NEWCGROUP);
+        for (born, joins, at_birth) in
+            [(false, 0, true), (true, 0, false), (false, 3, false), (true, 3, false)]
+        {
+            let flags = namespaces(&order(Entrance { born, joins }));
+            assert_eq!(flags & flag != 0, at_birth, "born: {born}, joins: {joins}");
+        }
+    }
+
+    /// A cgroup of v2 without limits, which this process may make.
+    struct Group {
+        path: PathBuf,
+        dir: OwnedFd,
+    }
+
+    impl Group {
+        fn make() -> Option<Group> {
+            let points = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+            let point = points.into_iter().find(|p| p.join("cgroup.subtree_control").exists())?;
+            let path = point.join(format!("jail-test-{}", std::process::id()));
+            std::fs::create_dir(&path).ok()?;
+            let dir = File::open(&path).unwrap().into();
+            Some(Group { path, dir })
+        }
+    }
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            std::fs::remove_dir(&self.path).unwrap();
+        }
+    }
+
+    /// What a child that was born into `group` with these flags says of itself.
+    fn in_a_child(group: &Group, flags: u64, answer: fn() -> bool) -> bool {
+        match sys::clone(flags, Some(group.dir.as_fd())).unwrap() {
+            Cloned::Child => sys::exit(u8::from(answer())),
+            Cloned::Parent { pid, .. } => {
+                let status = rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();
+                status.unwrap().1.exit_status() == Some(1)
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_born_into_a_cgroup_is_its_root_in_a_namespace_of_its_own() {
+        let Some(group) = Group::make() else {
+            return skip("who is born into a cgroup", "it needs root and a v2 hierarchy");
+        };
+        // The control: as a member it is seen below the root.
+        assert!(!in_a_child(&group, 0, || cell::is_root_of_its_cgroups() == Ok(true)));
+        assert!(in_a_child(&group, 0, || {
+            let flag = linux_raw_sys::general::CLONE_NEWCGROUP;
+            sys::unshare(flag).is_ok() && cell::is_root_of_its_cgroups() == Ok(true)
+        }));
+    }
+
+    /// Written past the test harness, which would swallow it.
+    fn skip(test: &str, why: &str) {
+        let line = format!("\nSKIPPED {test}: {why}\n");
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+    }
 }

@@ -824,6 +824,8 @@ pub mod hole {
     pub const DUMPABLE: u32 = 1 << 12;
     /// The tree has a hole, so that its mounts are not as they have to be.
     pub const ROOT: u32 = 1 << 13;
+    /// Leaves nothing out: what is left out besides is not overlooked, as if it had happened by mistake.
+    pub const SEEN: u32 = 1 << 14;
 }
 
 /// Where something failed. Each has a name for people in `hotcell-sandbox`.

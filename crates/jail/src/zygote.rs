@@ -118,6 +118,8 @@ fn become_cell(
 #[derive(Debug)]
 pub(crate) struct Zygote {
     pub(crate) number: u8,
+    /// As the host numbers it.
+    pub(crate) pid: u64,
     pidfd: OwnedFd,
     line: OwnedFd,
     /// To hotcell. Closed once it is dead, and not before: hotcell then gives its id to somebody else.
@@ -146,19 +148,20 @@ impl Zygote {
                 // The closed line tells it.
                 sys::exit(1)
             }
-            Cloned::Parent { pidfd, .. } => Ok(Zygote {
-                number: wanted.number,
-                namespaces: host
-                    .behind(&pidfd)
-                    .and_then(|process| process.namespaces())
-                    .at(Step::Zygote)?,
-                pidfd,
-                line: ours,
-                socket: fds.take(0).at(Step::Protocol)?,
-                hatched: None,
-                forks: 0,
-                is_dying: false,
-            }),
+            Cloned::Parent { pidfd, .. } => {
+                let process = host.behind(&pidfd).at(Step::Zygote)?;
+                Ok(Zygote {
+                    number: wanted.number,
+                    pid: process.pid,
+                    namespaces: process.namespaces().at(Step::Zygote)?,
+                    pidfd,
+                    line: ours,
+                    socket: fds.take(0).at(Step::Protocol)?,
+                    hatched: None,
+                    forks: 0,
+                    is_dying: false,
+                })
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
-use hotcell_types::{Layer, Limits, Profile};
+use hotcell_types::{Layer, Limits, Profile, Template};
 
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::hold::Hold;
@@ -48,8 +48,11 @@ impl Kind {
     }
 
     pub(crate) fn of_limits(limits: Limits) -> Kind {
+        // These two are kept outside of the cell, as those of the job that it is given: a cell, and with it the
+        // demand for such ones, is the same whatever they are.
+        let Limits { timeout, output, .. } = Template::DEFAULT.limits;
         Kind {
-            limits,
+            limits: Limits { timeout, output, ..limits },
             loopback: false,
             network: Network::None,
             zygote: 0,
@@ -231,5 +234,31 @@ pub(crate) fn reserve_id(pool: &IdPool) -> Result<Id, Refusal> {
             fix: "wait until other runs have ended".into(),
         }),
         Err(source) => Err(start::internal("reserving an id")(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotcell_types::{Bytes, Count, Span};
+
+    use super::*;
+
+    #[test]
+    fn a_cell_suits_every_job_that_differs_only_in_what_is_kept_outside_of_it() {
+        let limits = Template::DEFAULT.limits;
+        let kind = Kind::of_limits(limits);
+        let timeout = Limits { timeout: Span::millis(77), ..limits };
+        let output = Limits { output: Bytes::kib(7), ..limits };
+        for same in [timeout, output] {
+            assert_eq!(Kind::of_limits(same), kind);
+        }
+        let memory = Limits { memory: Bytes::mib(77), ..limits };
+        let pids = Limits { pids: Count::of(77), ..limits };
+        let files = Limits { files: Count::of(77), ..limits };
+        let file_size = Limits { file_size: Some(Bytes::kib(7)), ..limits };
+        let cpu_time = Limits { cpu_time: Some(Span::millis(77)), ..limits };
+        for other in [memory, pids, files, file_size, cpu_time] {
+            assert_ne!(Kind::of_limits(other), kind);
+        }
     }
 }

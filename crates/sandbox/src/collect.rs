@@ -150,9 +150,11 @@ impl Collector<'_> {
         let path = CString::new(path).unwrap_or_default();
         match (self.placed.get(&path), FileType::from_raw_mode(stat.st_mode)) {
             (Some(Thing::File { bytes, modified }), FileType::RegularFile) => {
+                // A program can give a file any time but that of its last change.
                 stat.st_size as u64 == *bytes
                     && stat.st_mtime == modified.seconds
                     && stat.st_mtime_nsec == u64::from(modified.nanos)
+                    && !self.placed.was_done_before(stat.st_ctime, stat.st_ctime_nsec)
             }
             (Some(Thing::Link(target)), FileType::Symlink) => {
                 rustix::fs::readlinkat(dir, name, Vec::new()).is_ok_and(|now| now == *target)

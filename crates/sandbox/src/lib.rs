@@ -35,6 +35,8 @@ pub use cell::Kind;
 #[cfg(feature = "holes")]
 pub use hotcell_jail::wire::hole;
 #[cfg(feature = "holes")]
+pub use hotcell_jail::{chan, wire};
+#[cfg(feature = "holes")]
 pub use job::Holes;
 pub use job::{
     Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,

@@ -17,7 +17,7 @@ use rustix::net::AddressFamily;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cell::{Cell, Kind};
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, Unavailable};
 use crate::ids::IdPool;
 use crate::keeper::{Keeper, Spares};
 use crate::kept::{Keep, Kept};
@@ -117,8 +117,18 @@ pub struct Site {
 
 impl Site {
     pub fn explore() -> Result<Site, Refusal> {
+        Site::explore_with(Cgroups::find, Idle::execute)
+    }
+
+    fn explore_with(
+        find_cgroups: impl FnOnce() -> Result<Cgroups, Unavailable>,
+        execute: impl FnOnce() -> io::Result<Idle>,
+    ) -> Result<Site, Refusal> {
+        // On v2 this process may have to move before it can divide a cgroup, and only alone: what it has
+        // started would be in the way, or stay behind where it may put nothing into a run's cgroup.
+        let cgroups = find_cgroups();
         // It comes up while the rest is found out.
-        let idle = Idle::execute().ok();
+        let idle = execute().ok();
         let powers = Powers::of_this_process();
         let mut found = Found::everything();
         let ids = match powers.ids {
@@ -128,7 +138,7 @@ impl Site {
         if ids.is_none() && powers.is_host_root {
             return Err(root_without_ids(&found));
         }
-        let cgroups = found.take_cgroups();
+        let cgroups = found.take_cgroups(cgroups);
         Ok(Site { idle, administers: powers.administers, found, ids, cgroups })
     }
 
@@ -510,8 +520,8 @@ impl Found {
         None
     }
 
-    fn take_cgroups(&mut self) -> Option<Cgroups> {
-        match Cgroups::find() {
+    fn take_cgroups(&mut self, cgroups: Result<Cgroups, Unavailable>) -> Option<Cgroups> {
+        match cgroups {
             Ok(cgroups) => {
                 cgroups.sweep();
                 Some(cgroups)
@@ -619,6 +629,8 @@ fn check_shared(path: &Path) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -643,6 +655,23 @@ mod tests {
         assert!(!is_elsewhere("         0          0 4294967295\n"));
         assert!(is_elsewhere("0 1000 1\n1 100000 65536\n"));
         assert!(!is_elsewhere(""));
+    }
+
+    /// A launcher that was there before would stay in the cgroup that this process leaves.
+    #[test]
+    fn nothing_is_started_before_this_process_is_where_it_may_make_cgroups() {
+        let is_found = Cell::new(false);
+        let find = || {
+            is_found.set(true);
+            Cgroups::find()
+        };
+        let execute = || {
+            assert!(is_found.get(), "the launcher was executed first");
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        // As root of a container it refuses, after both.
+        Site::explore_with(find, execute).ok();
+        assert!(is_found.get());
     }
 
     fn standing(found: Found) -> State {

@@ -481,7 +481,9 @@ impl Running {
         buffer: &mut [u8],
     ) -> Result<End, Refusal> {
         self.kill();
-        self.feed = None;
+        // Nothing more is fed, but the end of its input would reach the program before the signal does, and let
+        // it end as if by itself.
+        let _held = self.feed.take();
         let deadline = Instant::now() + END_MOST;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -626,6 +628,7 @@ impl Running {
         let near = |most: Span| most.duration() - most.duration() / 4;
         let is_spent = self.limits.cpu_time.is_some_and(|most| spent >= near(most));
         let (status, limit) = verdict(end.cause, exit, oom_kills, is_spent);
+        let limit = limit.map(|limit| as_it_was_set(limit, &self.limits));
         let mut limits_hit = full;
         if oom_kills > 0 {
             limits_hit.push(Limit::Memory);
@@ -748,6 +751,14 @@ fn verdict(
     }
 }
 
+/// No file may be larger than the disk either: by whose name the kernel's limit goes that both are kept with.
+fn as_it_was_set(limit: Limit, limits: &Limits) -> Limit {
+    match limit {
+        Limit::FileSize if limits.file_size.is_none_or(|most| most >= limits.disk) => Limit::Disk,
+        other => other,
+    }
+}
+
 fn blocked(gone: &Gone) -> Vec<BlockedSyscall> {
     let counted = gone.blocked.iter().filter(|blocked| blocked.count > 0);
     counted
@@ -761,6 +772,8 @@ fn blocked(gone: &Gone) -> Vec<BlockedSyscall> {
 
 #[cfg(test)]
 mod tests {
+    use hotcell_types::{Bytes, Template};
+
     use super::*;
 
     #[test]
@@ -769,6 +782,21 @@ mod tests {
         assert_eq!(exit_of(3 << 8), Some(Exit::Code(3)));
         assert_eq!(exit_of(9), Some(Exit::Signal(9)));
         assert_eq!(exit_of(11 | 0x80), Some(Exit::Signal(11)));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_told_by_the_limit_that_somebody_set() {
+        let disk = Limits { disk: Bytes::mib(64), ..Template::DEFAULT.limits };
+        for (file_size, expected) in [
+            (None, Limit::Disk),
+            (Some(Bytes::mib(1)), Limit::FileSize),
+            (Some(Bytes::mib(64)), Limit::Disk),
+            (Some(Bytes::mib(65)), Limit::Disk),
+        ] {
+            let limits = Limits { file_size, ..disk };
+            assert_eq!(as_it_was_set(Limit::FileSize, &limits), expected, "{file_size:?}");
+            assert_eq!(as_it_was_set(Limit::Timeout, &limits), Limit::Timeout);
+        }
     }
 
     #[test]

@@ -128,6 +128,8 @@ fn give_a_cell_of(kind: Kind, parts: &Parts<'_>, job: &Job) -> Result<Given, Ref
 pub(crate) fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given, Refusal> {
     let pipes = Pipes::new(&job.stdin, cell.owner()).map_err(internal("making the run's pipes"))?;
     let mut placed = Placed::default();
+    // Before the program can start, which it cannot before it is known: the cell may have waited for long.
+    let of_cgroup = read_cgroup(&cell)?;
     let given = Instant::now();
     match supplies::send(&cell, job, &mut placed).and_then(|()| send(&cell, job, &pipes)) {
         // A cell that could not be made has said why before it closed the socket.
@@ -139,7 +141,8 @@ pub(crate) fn give_to(cell: Cell, parts: &Parts<'_>, job: &Job) -> Result<Given,
         Refusal::of_talking("waiting for the launcher", io::ErrorKind::BrokenPipe.into())
     })?;
     let built = await_release(&cell, parts, job, &placed, given)?;
-    let layers = read_layers(parts, job, &built.seen, &cell, ready)?;
+    placed.is_done();
+    let layers = read_layers(parts, job, &built.seen, &cell, of_cgroup, ready)?;
     Ok(Given { cell, pipes: pipes.ours, built, layers, placed, has_waited: false })
 }
 
@@ -437,36 +440,41 @@ pub(crate) fn input_refusal(errno: Errno, name: &str, limits: &Limits) -> Refusa
     Refusal::Invalid { what: format!("input `{name}`"), why, fix: fix.into() }
 }
 
-/// What was read back, as layers. A layer that the level promises and that is not there ends it.
-fn read_layers(
-    parts: &Parts<'_>,
-    job: &Job,
-    seen: &Seen,
-    cell: &Cell,
-    ready: Ready,
-) -> Result<Vec<LayerReport>, Refusal> {
-    let of_cgroup = match cell.hold.cgroup() {
-        Some(cgroup) => cgroup.read_back().map_err(cgroup_refusal)?,
-        None => Vec::new(),
-    };
+/// The limits of the cell's cgroup, each of which has to be what it was set to.
+fn read_cgroup(cell: &Cell) -> Result<Vec<(Layer, String)>, Refusal> {
+    let Some(cgroup) = cell.hold.cgroup() else { return Ok(Vec::new()) };
     let layer_of = |controller: &str| match controller {
         "memory" => Some(Layer::CgroupMemory),
         "pids" => Some(Layer::CgroupPids),
         "cpu" => Some(Layer::CgroupCpu),
         _ => None,
     };
-    let of_cgroup = of_cgroup.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text)));
+    let seen = cgroup.read_back().map_err(cgroup_refusal)?;
+    Ok(seen.into_iter().filter_map(|(name, text)| Some((layer_of(name)?, text))).collect())
+}
+
+/// What was read back, as layers. A layer that the level promises and that is not there ends it.
+fn read_layers(
+    parts: &Parts<'_>,
+    job: &Job,
+    seen: &Seen,
+    cell: &Cell,
+    of_cgroup: Vec<(Layer, String)>,
+    ready: Ready,
+) -> Result<Vec<LayerReport>, Refusal> {
     let context = Context {
         level: parts.base.level,
         landlock_abi: ready.landlock_abi,
         profile: job.profile,
         network: job.network,
-        cgroup: of_cgroup.collect(),
+        cgroup: of_cgroup,
         unique_id: cell.owner().is_some(),
     };
     let layers = seen::layers(seen, &context);
     #[cfg(feature = "holes")]
-    if job.holes.layers != 0 || job.holes.own_id || job.holes.cgroup {
+    if job.holes.layers & hotcell_jail::wire::hole::SEEN == 0
+        && job.holes != crate::Holes::default()
+    {
         return Ok(layers);
     }
     match layers.iter().find(|report| !report.active && report.layer.since() <= parts.base.level) {

@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use hotcell_types::Output;
-use rustix::fs::{Gid, OFlags, Uid};
+use rustix::fs::{FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::pipe::PipeFlags;
 
 use crate::Stdin;
@@ -133,7 +135,7 @@ pub(crate) enum Wants {
 
 impl Feed {
     pub(crate) fn new(source: File, pipe: OwnedFd) -> Feed {
-        Feed { source, pipe: File::from(pipe), pending: Vec::new() }
+        Feed { source: unwaiting(source), pipe: File::from(pipe), pending: Vec::new() }
     }
 
     pub(crate) fn wants(&self) -> (Wants, BorrowedFd<'_>) {
@@ -154,7 +156,7 @@ impl Feed {
 
     fn fill(&mut self) -> bool {
         self.pending.resize(CHUNK, 0);
-        let read = self.source.read(&mut self.pending);
+        let read = read_now(&mut self.source, &mut self.pending);
         self.pending.truncate(*read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => false,
@@ -174,6 +176,86 @@ impl Feed {
     }
 }
 
+/// Major numbers of terminals that are the same when they are opened again.
+const TERMINALS: [std::ops::RangeInclusive<u32>; 2] = [4..=4, 136..=143];
+
+/// The same source, whose reading never waits: what somebody else reads as well can be gone when its turn comes,
+/// and a run whose input is waited for would not be ended. Opened anew, since a flag would be everybody's.
+fn unwaiting(source: File) -> File {
+    let is_terminal = |stat: &rustix::fs::Stat| {
+        let major = rustix::fs::major(stat.st_rdev);
+        TERMINALS.iter().any(|majors| majors.contains(&major))
+    };
+    let is_one =
+        rustix::fs::fstat(&source).is_ok_and(|stat| match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => true,
+            FileType::CharacterDevice => is_terminal(&stat),
+            _ => false,
+        });
+    if !is_one {
+        return source;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", source.as_raw_fd());
+    // What may not be opened again is read when there is something to be read, like everything else.
+    rustix::fs::open(path, flags, Mode::empty()).map_or(source, File::from)
+}
+
+fn read_now(source: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    match rustix::net::recv(&*source, &mut *buffer, RecvFlags::DONTWAIT) {
+        Err(Errno::NOTSOCK) => source.read(buffer),
+        received => Ok(received.map(|(_, length)| length)?),
+    }
+}
+
 fn again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Somebody else reads what there was between the look and the turn of the feed.
+    fn fed_by(source: OwnedFd, mut writer: impl Write, mut other_reader: impl Read) {
+        let (inside, pipe) = pipe(None).unwrap();
+        let mut feed = Feed::new(source.into(), pipe);
+        writer.write_all(b"taken").unwrap();
+        other_reader.read_exact(&mut [0; 5]).unwrap();
+        let (tells, hears) = mpsc::channel();
+        std::thread::spawn(move || tells.send((feed.pump(), feed)));
+        let (goes_on, mut feed) = hears.recv_timeout(Duration::from_secs(10)).expect("it waits");
+        assert!(goes_on && feed.wants().0 == Wants::Source);
+        writer.write_all(b"given").unwrap();
+        assert!(feed.pump() && feed.wants().0 == Wants::Pipe && feed.pump());
+        let mut given = [0; 5];
+        File::from(inside).read_exact(&mut given).unwrap();
+        assert_eq!(&given, b"given");
+        drop(writer);
+        assert!(!feed.pump(), "its end is seen");
+    }
+
+    #[test]
+    fn a_source_that_somebody_else_reads_as_well_is_not_waited_for() {
+        let (reader, writer) = io::pipe().unwrap();
+        fed_by(reader.try_clone().unwrap().into(), writer, reader);
+        let (reader, writer) = UnixStream::pair().unwrap();
+        fed_by(reader.try_clone().unwrap().into(), writer, reader);
+    }
+
+    #[test]
+    fn a_file_is_read_from_where_its_holder_is() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"skipped kept").unwrap();
+        std::io::Seek::seek(&mut file, io::SeekFrom::Start(8)).unwrap();
+        let (inside, pipe) = pipe(None).unwrap();
+        let mut feed = Feed::new(file, pipe);
+        while feed.pump() {}
+        drop(feed);
+        assert_eq!(io::read_to_string(File::from(inside)).unwrap(), "kept");
+    }
 }

@@ -8,7 +8,7 @@ use std::iter::Peekable;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hotcell_jail::chan;
 use hotcell_jail::wire::{self, Content, MAX_ITEMS, MAX_PACKET, Moment, Report, Supplies, Writer};
@@ -29,6 +29,8 @@ const MAX_INPUTS: usize = 128;
 pub(crate) struct Placed {
     paths: Vec<CString>,
     things: HashMap<CString, Thing>,
+    /// When everything was there and the program was on its way, if it came to that.
+    done: Option<SystemTime>,
 }
 
 /// A thing as it was put there. What is still so when the run has ended was not touched.
@@ -42,6 +44,21 @@ pub(crate) enum Thing {
 impl Placed {
     pub(crate) fn get(&self, path: &CStr) -> Option<&Thing> {
         self.things.get(path)
+    }
+
+    pub(crate) fn is_done(&mut self) {
+        self.done = Some(SystemTime::now());
+    }
+
+    /// Whether a time of the host's clock is after that. The kernel stamps files with the time of its last tick,
+    /// a few milliseconds ago.
+    pub(crate) fn was_done_before(&self, seconds: i64, nanos: u64) -> bool {
+        let since = |done: SystemTime| done.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let then = u64::try_from(seconds).ok().zip(u32::try_from(nanos).ok());
+        match (self.done.and_then(since), then) {
+            (Some(done), Some((seconds, nanos))) => done < Duration::new(seconds, nanos),
+            _ => false,
+        }
     }
 
     /// The path of the thing with this number, in the order of sending.

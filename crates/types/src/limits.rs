@@ -166,14 +166,15 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The option of `hotcell run` that sets it.
+    /// The option of `hotcell run` that sets it, or what else does.
     pub fn flag(self) -> &'static str {
         match self {
             Limit::Memory => "--mem",
             Limit::Pids => "--pids",
             Limit::Timeout => "--timeout",
             Limit::CpuTime => "--cpu-time",
-            Limit::Disk | Limit::FileSize => "--disk",
+            Limit::Disk => "--disk",
+            Limit::FileSize => "`max_file_size` in the policy",
             Limit::Files => "--files",
             Limit::Output => "--max-output",
         }

@@ -27,7 +27,10 @@ pub(super) struct Output {
 }
 
 enum To {
-    Stdout,
+    Stdout {
+        /// A line may have been torn: nothing that follows it could be told from it.
+        is_torn: bool,
+    },
     File(Box<Results>),
 }
 
@@ -59,7 +62,7 @@ struct KnownResult {
 impl Output {
     pub(super) fn open(path: Option<&Path>) -> Result<Output, Problem> {
         let to = match path {
-            None => To::Stdout,
+            None => To::Stdout { is_torn: false },
             Some(path) => To::File(Box::new(Results::open(path)?)),
         };
         Ok(Output { to })
@@ -72,14 +75,14 @@ impl Output {
     /// By what its jobs are known if it comes again.
     pub(super) fn name(&self) -> Option<Name> {
         match &self.to {
-            To::Stdout => None,
+            To::Stdout { .. } => None,
             To::File(results) => Some(Name::new(results.name.to_string())),
         }
     }
 
     pub(super) fn earlier(&mut self) -> Earlier {
         match &mut self.to {
-            To::Stdout => Earlier::default(),
+            To::Stdout { .. } => Earlier::default(),
             To::File(results) => std::mem::take(&mut results.earlier),
         }
     }
@@ -88,12 +91,15 @@ impl Output {
     pub(super) fn write(&mut self, done: &Done) -> io::Result<()> {
         let line = print::document(done);
         match &mut self.to {
-            To::Stdout => {
+            To::Stdout { is_torn: true } => Err(io::Error::other("a line of it is torn")),
+            To::Stdout { is_torn } => {
                 let mut out = io::stdout().lock();
-                out.write_all(line.as_bytes())?;
-                out.flush()
+                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                written.inspect_err(|_| *is_torn = true)
             }
-            To::File(results) => results.file.write_all(line.as_bytes()),
+            To::File(results) => {
+                whole(&mut results.file, line.as_bytes(), |file, length| file.set_len(length))
+            }
         }
     }
 
@@ -106,6 +112,21 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// All of a line or nothing of it: other results may find room after one that did not, and what they follow
+/// has to be whole.
+fn whole<F: Write + Seek>(
+    file: &mut F,
+    line: &[u8],
+    cut: impl FnOnce(&F, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let begin = file.stream_position()?;
+    file.write_all(line).or_else(|error| {
+        cut(file, begin)?;
+        file.seek(SeekFrom::Start(begin))?;
+        Err(error)
+    })
 }
 
 impl Results {
@@ -224,4 +245,52 @@ fn give_name(beside: &Path) -> io::Result<CallId> {
     let directory = beside.parent().filter(|path| !path.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        file: File,
+        left: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let fits = bytes.get(..self.left.min(bytes.len())).unwrap_or_default();
+            if fits.is_empty() && !bytes.is_empty() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.left -= fits.len();
+            self.file.write(fits)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Disk {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.file.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_line_for_which_there_is_no_room_leaves_no_part_of_itself() {
+        let (file, left) = (tempfile::tempfile().unwrap(), 10);
+        let mut disk = Disk { file, left };
+        let cut = |disk: &Disk, length| disk.file.set_len(length);
+        whole(&mut disk, b"first\n", cut).unwrap();
+        let error = whole(&mut disk, b"too long\n", cut).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        disk.left = 100;
+        whole(&mut disk, b"third\n", cut).unwrap();
+        let mut text = String::new();
+        disk.file.rewind().unwrap();
+        disk.file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "first\nthird\n");
+    }
 }

@@ -252,7 +252,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use hotcell_types::{Layer, Span, Stage, Template};
+    use hotcell_types::{Bytes, Layer, Span, Stage, Template};
 
     use super::*;
 
@@ -292,6 +292,7 @@ pub(crate) mod tests {
     fn the_limit_that_ended_a_run_is_named_with_its_value_and_flag() {
         let mut limits = limits();
         limits.cpu_time = Some(Span::seconds(2));
+        limits.file_size = Some(Bytes::mib(1));
         for (limit, expected) in [
             (Limit::Memory, "hotcell: ended by the limit on memory (1GiB); --mem raises it\n"),
             (
@@ -303,6 +304,10 @@ pub(crate) mod tests {
                 "hotcell: ended by the limit on processor time (2s); --cpu-time raises it\n",
             ),
             (Limit::Disk, "hotcell: ended by the limit on disk (512MiB); --disk raises it\n"),
+            (
+                Limit::FileSize,
+                "hotcell: ended by the limit on file size (1MiB); `max_file_size` in the policy raises it\n",
+            ),
         ] {
             let mut outcome = outcome(Status::Limit);
             outcome.limit = Some(limit);

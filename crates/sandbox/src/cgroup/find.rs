@@ -804,6 +804,12 @@ mod tests {
         let Some(path) = std::env::var_os("HOTCELL_TEST_CGROUP").map(PathBuf::from) else { return };
         let dir = Dir::open(&path).unwrap();
         dir.write(c"cgroup.procs", b"0").unwrap();
+        // What it has started is born where it is, and is not left behind.
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let with_a_child = leave_for_leaf(&dir, &path, &Name::random().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(with_a_child, Err(Obstacle::Occupied { path: path.clone() }));
         leave_for_leaf(&dir, &path, &Name::random().unwrap()).unwrap();
         assert_eq!(dir.procs().unwrap(), b"");
         let own = parse::memberships(&std::fs::read("/proc/self/cgroup").unwrap());

@@ -24,6 +24,7 @@ pub struct Cgroup {
     parent: Arc<Parent>,
     /// Its name in the parent. No two runs of a process have the same.
     number: u64,
+    limits: Limits,
     parts: Vec<Part>,
     is_removed: AtomicBool,
 }
@@ -78,7 +79,7 @@ impl Cgroup {
     ) -> Result<Cgroup, CgroupError> {
         let parts = Vec::with_capacity(parent.places.len());
         let is_removed = AtomicBool::new(false);
-        let mut cgroup = Cgroup { parent, number, parts, is_removed };
+        let mut cgroup = Cgroup { parent, number, limits: *limits, parts, is_removed };
         let parent = cgroup.parent.clone();
         for place in &parent.places {
             let part = Part::make(place, number)?;
@@ -218,10 +219,12 @@ impl Cgroup {
         }
     }
 
-    /// What the limits are at this moment, controller by controller, in the kernel's words.
+    /// What the limits are at this moment, controller by controller, in the kernel's words. That one is not
+    /// what it was set to is an error.
     pub fn read_back(&self) -> Result<Vec<(&'static str, String)>, CgroupError> {
         let mut all = Vec::new();
         for part in &self.parts {
+            limits::check_all(&part.dir, part.version, part.roles, &self.limits)?;
             all.extend(limits::seen(&part.dir, part.version, part.roles)?);
         }
         Ok(all)

@@ -26,8 +26,44 @@ const LONG_PERIOD: u64 = 1_000_000;
 /// The least quota that the kernel takes, in microseconds.
 const QUOTA_LEAST: u64 = 1_000;
 
-/// Sets the limits that `dir` is there for.
+/// Sets the limits that `dir` is there for, and reads back each.
 pub(super) fn apply(
+    dir: &Dir,
+    version: Version,
+    roles: Roles,
+    limits: &Limits,
+) -> Result<(), CgroupError> {
+    each(Act::Set, dir, version, roles, limits)
+}
+
+/// Whether they still are what they have to be.
+pub(super) fn check_all(
+    dir: &Dir,
+    version: Version,
+    roles: Roles,
+    limits: &Limits,
+) -> Result<(), CgroupError> {
+    each(Act::Read, dir, version, roles, limits)
+}
+
+/// What is done with a limit. What the kernel then holds is compared in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Set,
+    Read,
+}
+
+impl Act {
+    fn doing(self) -> &'static str {
+        match self {
+            Act::Set => "set",
+            Act::Read => "read back",
+        }
+    }
+}
+
+fn each(
+    act: Act,
     dir: &Dir,
     version: Version,
     roles: Roles,
@@ -35,11 +71,11 @@ pub(super) fn apply(
 ) -> Result<(), CgroupError> {
     for role in roles.iter() {
         match (role, version) {
-            (Role::Memory, Version::V1) => memory_v1(dir, limits.memory)?,
-            (Role::Memory, Version::V2) => memory_v2(dir, limits.memory)?,
-            (Role::Pids, _) => pids(dir, limits.pids)?,
-            (Role::Cpu, Version::V1) => cpu_v1(dir, limits.cpu)?,
-            (Role::Cpu, Version::V2) => cpu_v2(dir, limits.cpu)?,
+            (Role::Memory, Version::V1) => memory_v1(act, dir, limits.memory)?,
+            (Role::Memory, Version::V2) => memory_v2(act, dir, limits.memory)?,
+            (Role::Pids, _) => pids(act, dir, limits.pids)?,
+            (Role::Cpu, Version::V1) => cpu_v1(act, dir, limits.cpu)?,
+            (Role::Cpu, Version::V2) => cpu_v2(act, dir, limits.cpu)?,
             (Role::Usage | Role::Freezer, _) => {}
         }
     }
@@ -96,25 +132,26 @@ fn append(line: &mut String, file: &CStr, text: Text) {
     line.push_str(&text.to_line());
 }
 
-fn memory_v1(dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
-    set_bytes(dir, c"memory.limit_in_bytes", limit.get())?;
+fn memory_v1(act: Act, dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
+    bytes(act, dir, c"memory.limit_in_bytes", limit.get())?;
     // Memory and swap together: the same number leaves nothing for swap.
-    swap(dir, c"memory.memsw.limit_in_bytes", limit.get())
+    swap(act, dir, c"memory.memsw.limit_in_bytes", limit.get())
 }
 
-fn memory_v2(dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
-    set_bytes(dir, c"memory.max", limit.get())?;
-    swap(dir, c"memory.swap.max", 0)?;
-    // Old kernels kill one process of the run instead of all.
-    match dir.write(c"memory.oom.group", b"1") {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(CgroupError::io("set", "memory", "memory.oom.group", errno)),
+fn memory_v2(act: Act, dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
+    bytes(act, dir, c"memory.max", limit.get())?;
+    swap(act, dir, c"memory.swap.max", 0)?;
+    let is_one = |seen: &[u8]| parse::number(seen) == Some(1);
+    match one(act, dir, "memory", c"memory.oom.group", b"1", is_one) {
+        // Old kernels kill one process of the run instead of all.
+        Err(e) if is_not_there(&e) => Ok(()),
+        done => done,
     }
 }
 
 /// The file is missing where the kernel does not count swap, which is harmless only without swap.
-fn swap(dir: &Dir, file: &CStr, value: u64) -> Result<(), CgroupError> {
-    match set_bytes(dir, file, value) {
+fn swap(act: Act, dir: &Dir, file: &CStr, value: u64) -> Result<(), CgroupError> {
+    match bytes(act, dir, file, value) {
         Err(e) if is_not_there(&e) && swap_is_on() => Err(CgroupError {
             cause: Cause::UncountedSwap,
             fix: "swapoff -a, or boot with swapaccount=1".into(),
@@ -135,45 +172,42 @@ fn swap_is_on() -> bool {
 }
 
 /// The kernel counts in pages and rounds down; what is beyond its counter reads back as `max`.
-fn set_bytes(dir: &Dir, file: &CStr, value: u64) -> Result<(), CgroupError> {
+fn bytes(act: Act, dir: &Dir, file: &CStr, value: u64) -> Result<(), CgroupError> {
     let page = rustix::param::page_size() as u64;
     let whole_pages = |bytes: u64| bytes - bytes % page;
     let most = whole_pages(i64::MAX as u64);
     let wanted = Some(whole_pages(value));
     let value = DecInt::new(value);
-    set(dir, "memory", file, value.as_bytes(), |seen| parse::number_or_max(seen, most) == wanted)
+    let is_right = |seen: &[u8]| parse::number_or_max(seen, most) == wanted;
+    one(act, dir, "memory", file, value.as_bytes(), is_right)
 }
 
-fn pids(dir: &Dir, limit: Count) -> Result<(), CgroupError> {
+fn pids(act: Act, dir: &Dir, limit: Count) -> Result<(), CgroupError> {
     let limit = limit.get().min(PIDS_MOST);
     let value = DecInt::new(limit);
-    set(dir, "pids", c"pids.max", value.as_bytes(), |seen| parse::number(seen) == Some(limit))
+    let is_limit = |seen: &[u8]| parse::number(seen) == Some(limit);
+    one(act, dir, "pids", c"pids.max", value.as_bytes(), is_limit)
 }
 
-fn cpu_v1(dir: &Dir, share: Cpus) -> Result<(), CgroupError> {
+fn cpu_v1(act: Act, dir: &Dir, share: Cpus) -> Result<(), CgroupError> {
     let (quota, period) = quota(share);
-    let file = c"cpu.cfs_period_us";
-    if period == PERIOD {
-        let seen = dir
-            .read(file)
-            .map_err(|errno| CgroupError::io("read", "cpu", "cpu.cfs_period_us", errno))?;
-        check(seen, |seen| parse::number(seen) == Some(period), "cpu", file, b"100000")?;
-    } else {
-        let value = DecInt::new(period);
-        set(dir, "cpu", file, value.as_bytes(), |seen| parse::number(seen) == Some(period))?;
-    }
+    // A new one has the usual period already.
+    let of_period = if period == PERIOD { Act::Read } else { act };
+    let value = DecInt::new(period);
+    let is_period = |seen: &[u8]| parse::number(seen) == Some(period);
+    one(of_period, dir, "cpu", c"cpu.cfs_period_us", value.as_bytes(), is_period)?;
     let value = DecInt::new(quota);
     let is_quota = |seen: &[u8]| parse::number(seen) == Some(quota);
-    set(dir, "cpu", c"cpu.cfs_quota_us", value.as_bytes(), is_quota)
+    one(act, dir, "cpu", c"cpu.cfs_quota_us", value.as_bytes(), is_quota)
 }
 
-fn cpu_v2(dir: &Dir, share: Cpus) -> Result<(), CgroupError> {
+fn cpu_v2(act: Act, dir: &Dir, share: Cpus) -> Result<(), CgroupError> {
     let (quota, period) = quota(share);
     let mut value = String::with_capacity(24);
     // Writing to a string cannot fail; were it cut short, reading back would show it.
     write!(value, "{quota} {period}").ok();
     let is_both = |seen: &[u8]| parse::cpu_max(seen) == Some((quota, period));
-    set(dir, "cpu", c"cpu.max", value.as_bytes(), is_both)
+    one(act, dir, "cpu", c"cpu.max", value.as_bytes(), is_both)
 }
 
 /// Quota and period in microseconds.
@@ -186,36 +220,41 @@ fn quota(share: Cpus) -> (u64, u64) {
     found.unwrap_or_else(|| in_period(LONG_PERIOD))
 }
 
-fn set(
+/// One limit, and what the kernel holds then.
+fn one(
+    act: Act,
     dir: &Dir,
     controller: &'static str,
     file: &CStr,
     value: &[u8],
     is_right: impl Fn(&[u8]) -> bool,
 ) -> Result<(), CgroupError> {
-    let seen = dir.write_and_read(file, value).map_err(|errno| {
-        CgroupError::io("set", controller, &name(file), errno).with_value(value)
+    let seen = match act {
+        Act::Set => dir.write_and_read(file, value),
+        Act::Read => dir.read(file),
+    };
+    let seen = seen.map_err(|errno| {
+        CgroupError::io(act.doing(), controller, &name(file), errno).with_value(value)
     })?;
-    check(seen, is_right, controller, file, value)
-}
-
-fn check(
-    seen: Text,
-    is_right: impl Fn(&[u8]) -> bool,
-    controller: &'static str,
-    file: &CStr,
-    value: &[u8],
-) -> Result<(), CgroupError> {
     if is_right(seen.as_bytes()) {
         return Ok(());
     }
     Err(CgroupError {
-        doing: "set",
+        doing: act.doing(),
         controller,
         file: name(file).into(),
         value: Some(String::from_utf8_lossy(value).into()),
         cause: Cause::ReadBack { seen: seen.to_line().into() },
-        fix: "report this with the kernel's version (`uname -r`): the limit would not hold".into(),
+        fix: match act {
+            Act::Set => {
+                "report this with the kernel's version (`uname -r`): the limit would not hold"
+            }
+            Act::Read => {
+                "look for what else changes cgroups on this host: the limit was another one when \
+                          it was set"
+            }
+        }
+        .into(),
     })
 }
 
@@ -296,6 +335,33 @@ mod tests {
         let error = apply(&dir, Version::V2, Roles::of_one(Role::Pids), &wanted).unwrap_err();
         assert_eq!(error.to_string(), "cannot set `pids.max` of controller `pids` to `32`");
         assert_eq!(error.cause.to_string(), "the kernel holds `32999` instead");
+    }
+
+    #[test]
+    fn a_limit_that_somebody_changed_afterwards_is_seen_in_every_file() {
+        let wanted = limits("64MiB", "0.25", "32");
+        let v1 = [
+            ("memory.limit_in_bytes", ""),
+            ("memory.memsw.limit_in_bytes", ""),
+            ("pids.max", ""),
+            ("cpu.cfs_period_us", ""),
+            ("cpu.cfs_quota_us", ""),
+        ];
+        for (version, files) in [(Version::V1, v1), (Version::V2, V2_FILES)] {
+            let (path, dir) = with_files(&files);
+            apply(&dir, version, ALL, &wanted).unwrap();
+            check_all(&dir, version, ALL, &wanted).unwrap();
+            for (file, _) in files {
+                let right = text(path.path(), file);
+                for wrong in ["max", "0 0", ""] {
+                    std::fs::write(path.path().join(file), wrong).unwrap();
+                    let error = check_all(&dir, version, ALL, &wanted).unwrap_err();
+                    assert_eq!((error.doing, &*error.file), ("read back", file), "{wrong}");
+                }
+                std::fs::write(path.path().join(file), right).unwrap();
+            }
+            check_all(&dir, version, ALL, &wanted).unwrap();
+        }
     }
 
     #[test]

@@ -80,20 +80,29 @@ def paths_of_site():
     site.execsitecustomize = site.execusercustomize = lambda: None
     site.main()
     site.addpackage, site.execsitecustomize, site.execusercustomize = kept
+    # Whoever wrote these, they import what they like: Debian's belongs to the interpreter, and loads a hook of
+    # Apport's from among the packages.
     custom = []
-    spec = importlib.util.find_spec("sitecustomize")
-    if spec is not None and os.path.dirname(spec.origin or "") == os.path.dirname(os.__file__):
-        # It belongs to the interpreter, as Debian's does.
-        site.execsitecustomize()
-    elif spec is not None:
+    if importlib.util.find_spec("sitecustomize"):
         custom.append(site.execsitecustomize)
     if site.ENABLE_USER_SITE and importlib.util.find_spec("usercustomize"):
         custom.append(site.execusercustomize)
     return lines, custom
 
 
+def all_is_the_interpreters():
+    """Whatever leads to code of others here, nothing is forked from a process that has it."""
+
+    def is_others(file):
+        return "-packages" in file or not file.startswith(library)
+
+    loaded = [vars(module).get("__file__") for name, module in sys.modules.items() if name != "__main__"]
+    if any(is_others(file) for file in loaded if file is not None):
+        raise SystemExit("there is a module that is not the interpreter's own")
+
+
 def stamp_of_site():
-    """What changes when packages are installed or removed."""
+    """What changes when packages, or the files that `site` executes, are installed or removed."""
 
     def modified(directory):
         try:
@@ -101,7 +110,8 @@ def stamp_of_site():
         except OSError:
             return None
 
-    return [modified(directory) for directory in (*site.getsitepackages(), site.getusersitepackages())]
+    own = os.path.dirname(os.__file__)
+    return [modified(directory) for directory in (own, *site.getsitepackages(), site.getusersitepackages())]
 
 
 def run_site(lines, custom):
@@ -144,6 +154,8 @@ def become(args, env):
             environ[key] = value
     if b"TZ" in env:
         time.tzset()
+    # What the times in log records count from, in seconds or, since Python 3.13, in billionths of one.
+    logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
     words = [os.fsdecode(word) for word in args]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = words
@@ -245,7 +257,9 @@ with open("/proc/self/environ", "rb") as file:
 # Such as a locale in place of one that is not there.
 own_variables = set(os.environb) - {variable.partition(b"=")[0] for variable in given}
 del sys.path[0]
+library = tuple(os.path.join(path, "") for path in sys.path)
 of_others, stamp = paths_of_site(), stamp_of_site()
+all_is_the_interpreters()
 say_that_site_is_on()
 common = frozenset(sys.modules) - {"__main__"}
 collect()

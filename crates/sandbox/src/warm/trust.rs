@@ -37,6 +37,7 @@ pub(super) fn is_trusted(program: &Path, argv0: &Path) -> bool {
         && !libraries.is_empty()
         && is_ours_up(program)
         && libraries.iter().all(|l| is_ours_up(l))
+        && archives(prefix).iter().all(|archive| is_ours_up(archive))
 }
 
 /// Whether that holds of every file that it could load. Asked once for each zygote.
@@ -48,12 +49,18 @@ pub(super) fn has_trusted_library(program: &Path) -> bool {
 
 /// Its standard libraries: one, or two where there is a `lib64`.
 fn libraries(prefix: &Path) -> Vec<PathBuf> {
-    let is_one = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        name.starts_with(b"python3.") && path.is_dir()
-    };
+    beside_each_other(prefix, |name, path| name.starts_with(b"python3.") && path.is_dir())
+}
+
+/// Libraries in one file, which come before those: `python312.zip`.
+fn archives(prefix: &Path) -> Vec<PathBuf> {
+    beside_each_other(prefix, |name, _| name.starts_with(b"python3") && name.ends_with(b".zip"))
+}
+
+fn beside_each_other(prefix: &Path, is_one: impl Fn(&[u8], &Path) -> bool) -> Vec<PathBuf> {
     let entries = ["lib", "lib64"].iter().flat_map(|lib| fs::read_dir(prefix.join(lib)));
-    entries.flatten().flatten().map(|entry| entry.path()).filter(is_one).collect()
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    paths.filter(|path| is_one(path.file_name().unwrap_or_default().as_bytes(), path)).collect()
 }
 
 /// A path without links, and every directory above it.
@@ -104,7 +111,12 @@ mod tests {
         fs::create_dir_all(dir.path().join("bin")).unwrap();
         fs::create_dir_all(dir.path().join("lib/python3.12/json")).unwrap();
         fs::create_dir_all(dir.path().join("lib/python3.12/site-packages")).unwrap();
-        for file in ["bin/python3.12", "lib/python3.12/os.py", "lib/python3.12/json/decoder.py"] {
+        for file in [
+            "bin/python3.12",
+            "lib/python312.zip",
+            "lib/python3.12/os.py",
+            "lib/python3.12/json/decoder.py",
+        ] {
             fs::write(dir.path().join(file), "x").unwrap();
         }
         for each in ["", "bin", "lib", "lib/python3.12", "lib/python3.12/json"] {
@@ -142,6 +154,7 @@ mod tests {
             ("lib/python3.12/json", (true, false)),
             ("lib/python3.12/json/decoder.py", (true, false)),
             ("lib/python3.12/site-packages", (true, true)),
+            ("lib/python312.zip", (false, true)),
         ] {
             for mode in [0o775, 0o757] {
                 let Some((dir, python)) = installation() else { return };
