@@ -57,6 +57,7 @@ mod stage;
 mod story;
 mod stream;
 mod surroundings;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -66,6 +66,7 @@ impl Engine {
             Wanted::Fetch(fetch) => self.fetched(call, &fetch, &border, within),
             Wanted::Search(search) => self.found(call, &search, &border, within),
         };
+        border.tell_rest();
         answer.map_or_else(Done::failed, Done::value)
     }
 
