@@ -267,6 +267,7 @@ pub(crate) fn packet_seeds() -> Vec<Vec<u8>> {
         FromAirlock::Unreached { ticket: 2, error: 111 },
         FromAirlock::Ended { run: 1, ticket: 2, connection: 3, up: 4, down: 5, how: End::Done },
         FromAirlock::Malformed { run: 1, connection: 3, why: Fault::Head },
+        FromAirlock::Moved { ticket: 2, up: 4, down: 5 },
     ];
     let to = to.iter().map(|message| message.packet().unwrap());
     to.chain(from.iter().map(|message| message.packet().unwrap())).collect()

@@ -9,6 +9,7 @@ mod access;
 mod airlock;
 mod approver;
 mod bearer;
+mod egress;
 mod extension;
 mod home;
 mod lang;
@@ -26,6 +27,7 @@ pub use airlock::{
 };
 pub use approver::{approver_key, approver_lines};
 pub use bearer::bearer;
+pub use egress::{egress_body, egress_found, egress_head, egress_url};
 pub use extension::{evaluator_answer, evaluator_request, strip};
 pub use home::{backup, checkpoint, requirement};
 pub use lang::{language, run_env};
@@ -44,7 +46,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 37] = [
+pub const TARGETS: [Target; 41] = [
     Target { name: "units", run: units, seeds: text::unit_seeds },
     Target { name: "names", run: names, seeds: text::name_seeds },
     Target { name: "approver_key", run: approver_key, seeds: approver::key_seeds },
@@ -81,6 +83,10 @@ pub const TARGETS: [Target; 37] = [
     Target { name: "airlock_hello", run: airlock_hello, seeds: airlock::hello_seeds },
     Target { name: "airlock_socks", run: airlock_socks, seeds: airlock::socks_seeds },
     Target { name: "airlock_packet", run: airlock_packet, seeds: airlock::packet_seeds },
+    Target { name: "egress_head", run: egress_head, seeds: egress::head_seeds },
+    Target { name: "egress_body", run: egress_body, seeds: egress::body_seeds },
+    Target { name: "egress_url", run: egress_url, seeds: egress::url_seeds },
+    Target { name: "egress_found", run: egress_found, seeds: egress::found_seeds },
     Target { name: "seccomp", run: seccomp, seeds: seccomp::seeds },
 ];
 

@@ -31,6 +31,9 @@ pub const MOST_BODY: usize = 8 * 1024;
 /// Most certificates of a chain, and the size of each and of its key, in bytes.
 pub const MOST_CERTIFICATES: usize = 4;
 pub const MOST_CERTIFICATE: usize = 8 * 1024;
+/// How many bytes of one ticket go either way at most before [`FromAirlock::Moved`] is said again: so many are unknown
+/// of each when the airlock is lost.
+pub const MOST_UNTOLD: u64 = 1 << 20;
 /// Bytes of a credential: 32 digits of a hexadecimal number, as a client sends them.
 pub const CREDENTIAL: usize = 32;
 
@@ -122,6 +125,12 @@ pub enum FromAirlock {
         run: u32,
         connection: u64,
         why: Fault,
+    },
+    /// How much went either way so far, of something that goes on.
+    Moved {
+        ticket: u64,
+        up: u64,
+        down: u64,
     },
 }
 
@@ -506,6 +515,12 @@ impl Message for FromAirlock {
                 writer.number(*connection);
                 writer.code(&FAULT, why);
             }
+            FromAirlock::Moved { ticket, up, down } => {
+                writer.byte(6);
+                for number in [ticket, up, down] {
+                    writer.number(*number);
+                }
+            }
         }
         writer.finish()
     }
@@ -533,6 +548,11 @@ impl Message for FromAirlock {
                 run: reader.small()?,
                 connection: reader.number()?,
                 why: reader.code(&FAULT)?,
+            },
+            6 => FromAirlock::Moved {
+                ticket: reader.number()?,
+                up: reader.number()?,
+                down: reader.number()?,
             },
             _ => return Err(Malformed),
         };
@@ -806,6 +826,11 @@ mod tests {
             ),
             (any::<u32>(), any::<u64>(), prop::sample::select(FAULT.to_vec()))
                 .prop_map(|(run, connection, why)| FromAirlock::Malformed { run, connection, why }),
+            any::<[u64; 3]>().prop_map(|[ticket, up, down]| FromAirlock::Moved {
+                ticket,
+                up,
+                down
+            }),
         ]
     }
 

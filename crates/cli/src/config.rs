@@ -60,7 +60,9 @@ const RULES: &str = "Settings:
   [network]    of runs and tools that have one: authorities is a file with certificates that are believed
                besides the system's, search the address of a server that web.search asks, such as
                http://127.0.0.1:8888; intercept is a list of hosts whose TLS hotcell ends itself, to
-               see what is asked for (docs/network.md) [none]
+               see what is asked for (docs/network.md) [none]; recorded is the most events about what
+               one run is allowed to reach [1000], requests the most that it makes [10000], up and
+               down what it may send and receive [1GiB, 4GiB]
   [workspace]  copies that runs work on: files and bytes are the most of one [100000, 1GiB], except
                is a list of patterns, as in gitignore, of what is left out
   [schedule]   running is the most calls that go on at one time [twice the processors]; of those
@@ -88,7 +90,8 @@ workspace the lowest holds as well, and what either file leaves out is left out;
 in that. A copy comes on top of the ceilings. Spans go where the operator's file says, otherwise where
 the user's says; a project has no say in that either. For checkpoints that holds as well; keep and
 most are what the user's file says, otherwise what the operator's says. Of [network] the operator's
-word counts before the user's, and hosts of both are looked into; a project has no say.
+word counts before the user's, hosts of both are looked into, and of requests, up and down the
+lowest holds; a project has no say.
 
 Of [schedule] and [breaker] what operator and user say stands in place of the default, the stricter
 where both do: fewer, and a longer rest. A project's word counts where it is stricter still.";
@@ -996,12 +999,24 @@ mod tests {
         assert_eq!(network.authorities.as_deref(), Some(Path::new("/etc/ours.pem")));
         let shown = fixture.read().unwrap().show();
         assert!(shown.contains("network.intercept: *.b.test:8443 ("), "{shown}");
+        fixture.file("user", "[network]\nrecorded = 50\nrequests = 7\nup = \"1GiB\"\n");
+        fixture.file("operator", "[network]\nrecorded = 500\nrequests = 9\nup = \"2KiB\"\n");
+        let network = fixture.read().unwrap().network();
+        assert_eq!((network.recorded, network.requests), (Some(500), Some(7)));
+        assert_eq!((network.up, network.down), (Some(Bytes::kib(2)), None));
+        let shown = fixture.read().unwrap().show();
+        for line in ["network.recorded: 500 (", "network.requests: 7 (", "network.up: 2KiB ("] {
+            assert!(shown.contains(line), "{line}: {shown}");
+        }
         for (words, why) in [
             ("intercept = [\"*\"]", "`*.` before a domain"),
             ("intercept = \"a.test\"", "expected a sequence"),
             ("authorities = \"ours.pem\"", "not an absolute path"),
             ("search = \"localhost\"", "not the address of a server"),
             ("serach = \"x\"", "unknown field `serach`"),
+            ("recorded = 3", "a number of events"),
+            ("up = \"much\"", "not a number of bytes"),
+            ("requests = -1", "invalid value"),
         ] {
             fixture.file("operator", &format!("[network]\n{words}\n"));
             assert!(fixture.error().contains(why), "{words}: {}", fixture.error());

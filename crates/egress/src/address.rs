@@ -115,6 +115,18 @@ fn internal_v6(address: Ipv6Addr) -> Option<Kind> {
     }
 }
 
+/// Everything that is reached by an address: itself, and the addresses that it stands for.
+pub(crate) fn reached_by(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let others = match address {
+        IpAddr::V4(_) => [None, None],
+        IpAddr::V6(address) => match stands_for(address) {
+            Stands::Itself => [None, None],
+            Stands::For(addresses) => addresses,
+        },
+    };
+    std::iter::once(address).chain(others.into_iter().flatten().map(IpAddr::from))
+}
+
 enum Stands {
     Itself,
     /// For IPv4 addresses, which packets reach at the other end of a translator or tunnel.

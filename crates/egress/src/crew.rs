@@ -16,12 +16,24 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) threads: usize,
+    /// Of these, how many are for parties that have nothing under way.
+    pub(crate) kept: usize,
     /// Of one party at once, and how many of it wait besides. Where none does, work begins at once or not at
     /// all.
     pub(crate) share: usize,
     pub(crate) waiting: usize,
     /// Bytes of each thread's stack.
     pub(crate) stack: usize,
+}
+
+/// Whether there are threads for parties that have one already.
+fn has_free(running: usize, bounds: &Bounds) -> bool {
+    running + bounds.kept < bounds.threads
+}
+
+/// Whether a party may have one more under way, besides so many of its own and of all.
+fn has_turn(own: usize, running: usize, bounds: &Bounds) -> bool {
+    own == 0 || (own < bounds.share && has_free(running, bounds))
 }
 
 /// No more of this party's can wait.
@@ -45,6 +57,8 @@ struct State {
     parties: HashMap<u64, Party>,
     /// Parties that have work waiting and less than their share under way, each once.
     turns: VecDeque<u64>,
+    /// Work that is under way.
+    running: usize,
     threads: usize,
     idle: usize,
     /// Idle threads that were woken and have not looked yet.
@@ -159,7 +173,7 @@ impl State {
     /// Whether more of this party's could be done now than before.
     fn offer(&mut self, number: u64, bounds: &Bounds) -> bool {
         let Some(party) = self.parties.get_mut(&number) else { return false };
-        let is_ready = !party.waiting.is_empty() && party.running < bounds.share;
+        let is_ready = !party.waiting.is_empty() && has_turn(party.running, self.running, bounds);
         if is_ready && !party.is_in_turn {
             party.is_in_turn = true;
             self.turns.push_back(number);
@@ -168,20 +182,38 @@ impl State {
     }
 
     fn take(&mut self, bounds: &Bounds) -> Option<(u64, Work)> {
-        let number = self.turns.pop_front()?;
-        let party = self.parties.get_mut(&number)?;
-        party.is_in_turn = false;
-        let work = party.waiting.pop_front()?;
-        party.running += 1;
-        self.offer(number, bounds);
-        Some((number, work))
+        loop {
+            let number = self.turns.pop_front()?;
+            let Some(party) = self.parties.get_mut(&number) else { continue };
+            party.is_in_turn = false;
+            if !has_turn(party.running, self.running, bounds) {
+                // Others have taken what was free. It is offered again when something is done.
+                continue;
+            }
+            let Some(work) = party.waiting.pop_front() else { continue };
+            party.running += 1;
+            self.running += 1;
+            self.offer(number, bounds);
+            return Some((number, work));
+        }
     }
 
     fn done(&mut self, number: u64, bounds: &Bounds) {
-        let Some(party) = self.parties.get_mut(&number) else { return };
-        party.running = party.running.saturating_sub(1);
+        let was_free = has_free(self.running, bounds);
+        self.running = self.running.saturating_sub(1);
+        if let Some(party) = self.parties.get_mut(&number) {
+            party.running = party.running.saturating_sub(1);
+        }
         self.forget(number);
-        self.offer(number, bounds);
+        if was_free {
+            self.offer(number, bounds);
+        } else {
+            // Whoever waits for more than its first could have it now.
+            let all: Vec<u64> = self.parties.keys().copied().collect();
+            for number in all {
+                self.offer(number, bounds);
+            }
+        }
     }
 
     /// A party that has nothing is none.
@@ -215,7 +247,7 @@ mod tests {
     use super::*;
 
     fn crew(threads: usize, share: usize, waiting: usize) -> Crew {
-        Crew::new("test", Bounds { threads, share, waiting, stack: 128 * 1024 })
+        Crew::new("test", Bounds { threads, kept: 0, share, waiting, stack: 128 * 1024 })
     }
 
     /// Work that waits until it is let go.
@@ -243,6 +275,29 @@ mod tests {
         drop(other);
         let rest: Vec<u64> = (0..3).map(|_| order.recv().unwrap()).collect();
         assert_eq!(rest, [1, 1, 1]);
+    }
+
+    #[test]
+    fn out_10_what_many_parties_keep_waiting_leaves_room_for_one_more() {
+        let bounds = Bounds { threads: 8, kept: 4, share: 4, waiting: 100, stack: 128 * 1024 };
+        let crew = Crew::new("test", bounds);
+        let (started, order) = channel();
+        // Two parties with more than all threads could do: one has its share, the other its first alone.
+        let gates: Vec<_> = (0..6).map(|_| held(&crew, 1, &started)).collect();
+        assert_eq!([(); 4].map(|()| order.recv().unwrap()), [1; 4]);
+        let more: Vec<_> = (0..4).map(|_| held(&crew, 2, &started)).collect();
+        assert_eq!(order.recv().unwrap(), 2);
+        // There is a thread for each of three more.
+        let others: Vec<_> = (3..6).map(|party| held(&crew, party, &started)).collect();
+        let mut next: Vec<u64> = (0..3).map(|_| order.recv().unwrap()).collect();
+        next.sort_unstable();
+        assert_eq!(next, [3, 4, 5]);
+        assert!(order.try_recv().is_err());
+        // And in the end, everything is done.
+        drop((gates, more, others));
+        let mut rest: Vec<u64> = (0..5).map(|_| order.recv().unwrap()).collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [1, 1, 2, 2, 2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use crate::address::{Kind, internal};
+use crate::address::{Kind, internal, reached_by};
 use crate::judge::{Judge, Refusal, Refused, Ruling, Wanted};
 use crate::own::is_own;
 use crate::resolve::{MOST_ANSWERS, Resolver, Unresolved};
@@ -80,6 +80,12 @@ pub(crate) fn locate(
         {
             return Err(leads_inside(wanted, address, kind));
         }
+        for reached in reached_by(address).filter(|reached| wanted.host.address() != Some(*reached))
+        {
+            if let Some((why, fix)) = judge.refuses(reached, wanted) {
+                return Err(Refusal::new(Refused::Policy, not_reached(wanted), why, fix));
+            }
+        }
     }
     Ok(addresses.into_iter().map(|address| SocketAddr::new(address, wanted.port)).collect())
 }
@@ -139,7 +145,7 @@ fn unresolved(wanted: &Wanted, why: &Unresolved) -> Refusal {
         Unresolved::Busy => (Refused::Busy, "try again, with fewer at once".to_owned()),
         _ => (
             Refused::Unresolved,
-            format!("see what `getent ahosts {}` says on this host", wanted.host),
+            format!("see what `getent ahosts {}.` says on this host", wanted.host),
         ),
     };
     Refusal::new(kind, not_reached(wanted), format!("its name leads nowhere: {why}"), fix)

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hotcell_airlock::wire::{
-    self, Answer, Budget, CREDENTIAL, End, Fault, FromAirlock, MOST_BODY, MOST_PACKET, Protocol,
-    ToAirlock,
+    self, Answer, Budget, CREDENTIAL, End, Fault, FromAirlock, MOST_BODY, MOST_PACKET, MOST_UNTOLD,
+    Protocol, ToAirlock,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
@@ -48,10 +48,11 @@ pub const BUDGET: Budget = Budget {
     idle_time: 5 * 60 * 1000,
 };
 
-/// Questions that are being answered, most of which take no time; some wait for names and for TLS.
-const ASKS: Bounds = Bounds { threads: 512, share: 16, waiting: 256, stack: 512 * 1024 };
+/// Questions that are being answered, most of which take no time; some wait for names and for TLS. Half of the
+/// threads are for runs that have none.
+const ASKS: Bounds = Bounds { threads: 512, kept: 256, share: 16, waiting: 256, stack: 512 * 1024 };
 /// Each stays as long as its connection, so that nobody waits for one.
-const RELAYS: Bounds = Bounds { threads: 1024, share: 32, waiting: 0, stack: 512 * 1024 };
+const RELAYS: Bounds = Bounds { threads: 1024, kept: 0, share: 32, waiting: 0, stack: 512 * 1024 };
 /// What the kernel keeps of a run's connection, in either direction.
 const BUFFERED: usize = 256 * 1024;
 /// Most events that nobody has been told of yet.
@@ -102,6 +103,8 @@ pub struct Counts {
     pub malformed: u64,
     pub up: u64,
     pub down: u64,
+    /// So many more may have gone either way through a process that was lost. They count as if they had.
+    pub unknown: u64,
 }
 
 /// What an operator may say.
@@ -371,8 +374,8 @@ impl Run {
         let used = *self.used();
         Budget {
             requests: self.budget.requests.saturating_sub(used.requests),
-            up: self.budget.up.saturating_sub(used.up),
-            down: self.budget.down.saturating_sub(used.down),
+            up: self.budget.up.saturating_sub(used.up).saturating_sub(used.unknown),
+            down: self.budget.down.saturating_sub(used.down).saturating_sub(used.unknown),
             ..self.budget
         }
     }
@@ -587,7 +590,12 @@ impl Inner {
         let tickets = std::mem::take(&mut *line.tickets());
         for ticket in tickets.into_values() {
             let run = Arc::clone(&ticket.run);
-            self.tell(&run, ended(ticket, 0, 0, How::Lost));
+            let (up, down) = (ticket.up, ticket.down);
+            if ticket.is_open {
+                let mut used = run.used();
+                used.unknown = used.unknown.saturating_add(MOST_UNTOLD);
+            }
+            self.tell(&run, ended(ticket, up, down, How::Lost));
         }
         self.notify();
     }
@@ -647,6 +655,12 @@ impl Inner {
                 self.malformed(run, why);
                 true
             }
+            FromAirlock::Moved { ticket, up, down } => {
+                if let Some(open) = line.tickets().get_mut(&ticket) {
+                    open.moved(up, down);
+                }
+                true
+            }
         }
     }
 
@@ -674,6 +688,9 @@ impl Inner {
             run: Arc::clone(&run),
             wanted: None,
             is_raw: false,
+            is_open: false,
+            up: 0,
+            down: 0,
             rest: Vec::new(),
             since,
         };
@@ -722,12 +739,9 @@ impl Inner {
     }
 
     fn ended(&self, line: &Line, ticket: u64, up: u64, down: u64, how: End) {
-        let Some(ticket) = line.tickets().remove(&ticket) else { return };
+        let Some(mut ticket) = line.tickets().remove(&ticket) else { return };
         let run = Arc::clone(&ticket.run);
-        let mut used = run.used();
-        used.up = used.up.saturating_add(up);
-        used.down = used.down.saturating_add(down);
-        drop(used);
+        ticket.moved(up, down);
         self.tell(&run, ended(ticket, up, down, How::Proxy(how)));
         if run.is_closed() {
             self.notify();
@@ -876,6 +890,17 @@ impl Inner {
     }
 }
 
+impl Ticket {
+    /// So much went either way so far. It counts at once, and once.
+    fn moved(&mut self, up: u64, down: u64) {
+        let mut used = self.run.used();
+        used.up = used.up.saturating_add(up.saturating_sub(self.up));
+        used.down = used.down.saturating_add(down.saturating_sub(self.down));
+        drop(used);
+        (self.up, self.down) = (self.up.max(up), self.down.max(down));
+    }
+}
+
 impl Question {
     fn note(&self, change: impl FnOnce(&mut Ticket)) {
         if let Some(ticket) = self.line.tickets().get_mut(&self.ticket) {
@@ -885,6 +910,7 @@ impl Question {
 
     /// What is allowed is told before it has an effect.
     fn allow(&self, wanted: &Wanted, addresses: Vec<SocketAddr>, way: Way) {
+        self.note(|ticket| ticket.is_open = true);
         let (number, wanted) = (self.number, wanted.clone());
         self.run.judge.happened(&Event::Allowed { number, wanted, addresses, way });
     }

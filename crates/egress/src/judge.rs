@@ -40,6 +40,9 @@ pub trait Judge: Send + Sync {
     fn judge(&self, wanted: &Wanted) -> Ruling;
     /// Whether the policy names this very address, which is internal.
     fn names(&self, address: IpAddr, wanted: &Wanted) -> bool;
+    /// Whether the policy is against this very address, to which an allowed host leads. Why, and what could be
+    /// done.
+    fn refuses(&self, address: IpAddr, wanted: &Wanted) -> Option<(String, String)>;
     /// Decisions before they have an effect, and ends.
     fn happened(&self, event: &Event);
 }

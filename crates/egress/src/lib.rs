@@ -20,6 +20,7 @@ mod host;
 mod judge;
 mod line;
 mod own;
+pub mod parse;
 mod relay;
 mod resolve;
 pub mod search;

@@ -40,6 +40,11 @@ pub(crate) struct Ticket {
     pub(crate) run: Arc<Run>,
     pub(crate) wanted: Option<Wanted>,
     pub(crate) is_raw: bool,
+    /// It was allowed, so that bytes of it may move.
+    pub(crate) is_open: bool,
+    /// What is known of them.
+    pub(crate) up: u64,
+    pub(crate) down: u64,
     /// Addresses that were decided on and not tried yet.
     pub(crate) rest: Vec<SocketAddr>,
     pub(crate) since: Instant,

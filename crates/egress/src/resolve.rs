@@ -1,7 +1,8 @@
 //! Names to addresses, within a time, with a share for everybody who asks.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Instant;
@@ -13,8 +14,14 @@ use crate::crew::{Bounds, Crew};
 pub(crate) const MOST_ANSWERS: usize = 64;
 
 /// The C library waits for its servers as long as resolv.conf says, and cannot be told to stop. So each party
-/// has a few lookups under way at most, and whoever waited too long leaves its thread behind for that long.
-const LOOKUPS: Bounds = Bounds { threads: 128, share: 8, waiting: 1024, stack: 512 * 1024 };
+/// has a few lookups under way at most, and whoever waited too long leaves its thread behind for that long. Half of
+/// the threads are for parties that have none: names that never come cost the others a share, and not all.
+const LOOKUPS: Bounds =
+    Bounds { threads: 256, kept: 128, share: 8, waiting: 1024, stack: 512 * 1024 };
+
+/// Names that the host knows without asking anybody, and the most that is read of them.
+const HOSTS: &str = "/etc/hosts";
+const HOSTS_MOST: u64 = 16 * 1024 * 1024;
 
 /// Whoever knows the addresses of names.
 pub trait Resolver: Send + Sync {
@@ -41,9 +48,10 @@ pub enum Unresolved {
     Failed(String),
 }
 
-/// As every other program of the host does it: `/etc/hosts`, `/etc/resolv.conf`, and whatever else
-/// `/etc/nsswitch.conf` names. A library of our own would know only the first two, and would be one more
-/// parser of answers from the network in this process.
+/// As other programs of the host do it: `/etc/hosts`, `/etc/resolv.conf`, and whatever else `/etc/nsswitch.conf`
+/// names. A library of our own would know only the first two, and would be one more parser of answers from the
+/// network in this process. But a name is a whole one, whatever `search` and `ndots` say: what a policy allows is
+/// that name, and not whatever is called so in the domain of this host.
 pub struct System {
     crew: Crew,
 }
@@ -98,9 +106,48 @@ impl Resolver for System {
 }
 
 fn look_up(name: &Host) -> Result<Vec<IpAddr>, Unresolved> {
-    let found = (name.as_str(), 0).to_socket_addrs().map_err(failed)?;
+    let known = known_here(name)?;
+    if !known.is_empty() {
+        return Ok(few(known.into_iter()));
+    }
+    // The dot says that it is a whole name. The file is not looked into for it then, since nobody writes it there.
+    let whole = format!("{}.", name.as_str());
+    let found = (whole.as_str(), 0).to_socket_addrs().map_err(failed)?;
+    Ok(few(found.map(|address| address.ip())))
+}
+
+/// What the file of the host says of a name.
+fn known_here(name: &Host) -> Result<Vec<IpAddr>, Unresolved> {
+    let unreadable =
+        |error: io::Error| Unresolved::Failed(format!("{HOSTS} cannot be read: {error}"));
+    let file = match File::open(HOSTS) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(HOSTS_MOST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > HOSTS_MOST {
+        return Err(Unresolved::Failed(format!("{HOSTS} is too long")));
+    }
+    Ok(listed(&bytes, name.as_str()))
+}
+
+/// The addresses of a name in a file like `/etc/hosts`.
+pub(crate) fn listed(file: &[u8], name: &str) -> Vec<IpAddr> {
+    let lines = file.split(|byte| *byte == b'\n').filter_map(|line| {
+        let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let address = str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        words.any(|word| word.eq_ignore_ascii_case(name.as_bytes())).then_some(address)
+    });
+    lines.collect()
+}
+
+/// Each once, and no more than are looked at.
+fn few(found: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in found.map(|address| address.ip()) {
+    for address in found {
         if addresses.len() > MOST_ANSWERS {
             break;
         }
@@ -108,7 +155,7 @@ fn look_up(name: &Host) -> Result<Vec<IpAddr>, Unresolved> {
             addresses.push(address);
         }
     }
-    Ok(addresses)
+    addresses
 }
 
 fn failed(error: io::Error) -> Unresolved {
@@ -129,6 +176,20 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(30);
         let found = resolver.resolve(&"localhost".parse().unwrap(), 1, deadline).unwrap();
         assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
+    }
+
+    #[test]
+    fn a_name_is_found_in_the_file_of_the_host_as_other_programs_find_it() {
+        let file = b"# 10.0.0.9 a.test\n127.0.0.1\tlocalhost a.test # b.test\n\n::1 A.Test\r\n\
+            10.0.0.1 a.test.evil.test xa.test\nnonsense a.test\nfe80::1%lo a.test\n10.0.0.2 a.test";
+        let of = |name: &str| -> Vec<String> {
+            listed(file, name).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(of("a.test"), ["127.0.0.1", "::1", "10.0.0.2"]);
+        assert_eq!((of("localhost").len(), of("b.test").len(), of("test").len()), (1, 0, 0));
+        assert_eq!(listed(&[0xff, b' ', b'a'], "a"), [] as [IpAddr; 0]);
+        let many = (0..100).map(|n| IpAddr::from([10, 0, 0, n]));
+        assert_eq!(few(many.clone().chain(many)).len(), MOST_ANSWERS + 1);
     }
 
     #[test]

@@ -128,12 +128,19 @@ impl Judge for Named<'_> {
         self.is_meant(wanted) || self.judge.names(address, wanted)
     }
 
+    fn refuses(&self, address: IpAddr, wanted: &Wanted) -> Option<(String, String)> {
+        match self.is_meant(wanted) {
+            true => None,
+            false => self.judge.refuses(address, wanted),
+        }
+    }
+
     fn happened(&self, event: &Event) {
         self.judge.happened(event);
     }
 }
 
-fn read(text: &str, most: usize) -> Option<Vec<Found>> {
+pub(crate) fn read(text: &str, most: usize) -> Option<Vec<Found>> {
     let value: Value = serde_json::from_str(text).ok()?;
     let results = value.get("results")?.as_array()?;
     let found = results.iter().filter_map(one).take(most.min(MOST_RESULTS));

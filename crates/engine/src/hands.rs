@@ -181,7 +181,8 @@ impl Engine {
 
     /// Opens the way out of a run. Until then its connections wait.
     fn let_out(&self, crossing: Box<Crossing>, running: &mut Running) -> Result<Opened, Refusal> {
-        crossing.open(self.way_out()?, running.listeners()).map_err(|closed| {
+        let budget = self.network.budget();
+        crossing.open(self.way_out()?, running.listeners(), budget).map_err(|closed| {
             let doing = "opening the network of the run".to_owned();
             Refusal::Internal { doing, source: io::Error::other(closed) }
         })

@@ -58,6 +58,7 @@ mod stay;
 mod story;
 mod stream;
 mod surroundings;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -5,24 +5,24 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use hotcell_egress::{
-    BUDGET, Closed, End, Event, Fill, Gate, How, Jailed, Judge, Pass, Passage, Protocol,
+    BUDGET, Budget, Closed, End, Event, Fill, Gate, How, Jailed, Judge, Pass, Passage, Protocol,
     Refused as NotReached, Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
 use hotcell_policy::{Account, Facts, Verdict, judge};
-use hotcell_record::{Draft, Durability, Record, now};
-use hotcell_request::{Arguments, Call, Registry, Request};
+use hotcell_record::{AppendError, Draft, Durability, Kind, Payload, Record, now};
+use hotcell_request::{Arguments, Call, Registry, Request, canonical};
 use hotcell_sandbox::{Network, Refusal as NotRun, Sandbox};
 use hotcell_tools::Plan;
 use hotcell_tools::connect::{self, Connect};
 use hotcell_types::{
-    self as types, CallId, Caller, Decision, Profile, Refusal, Status, Template, Traffic,
+    self as types, Bytes, CallId, Caller, Decision, Profile, Refusal, Status, Template, Traffic,
 };
 use hotcell_vault::Purse;
 
@@ -32,15 +32,13 @@ use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::Book;
 use crate::secrets::Filler;
 use crate::story::{self, Story};
+use crate::tally::{MOST_ALLOWED, Rest, Sort, Tally, Told};
 use crate::weigh::judge_asking;
 
 /// Ports that every policy means that names a host.
 const USUAL_PORTS: [u16; 2] = [80, 443];
 /// Most hosts of a run that its result says were refused.
 const MOST_TOLD: usize = 16;
-/// Most refusals of a run that are recorded one by one: they have no effect, and whoever makes them could make
-/// any number. The rest is recorded as a number.
-const MOST_RECORDED: u64 = 200;
 /// What could go through a tunnel that nobody looks into: requests of all kinds.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
@@ -54,6 +52,24 @@ pub struct NetworkOptions {
     pub authorities: Option<PathBuf>,
     /// The server that `web.search` asks.
     pub search: Option<String>,
+    /// Most events about what was allowed to one run; what repeats beyond half of them is counted.
+    pub recorded: Option<u64>,
+    /// Most requests and tunnels of one run, and bytes towards the network and back.
+    pub requests: Option<u64>,
+    pub up: Option<Bytes>,
+    pub down: Option<Bytes>,
+}
+
+impl NetworkOptions {
+    /// What a run may have.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            requests: self.requests.unwrap_or(BUDGET.requests),
+            up: self.up.map_or(BUDGET.up, Bytes::get),
+            down: self.down.map_or(BUDGET.down, Bytes::get),
+            ..BUDGET
+        }
+    }
 }
 
 /// The way out of one run.
@@ -105,12 +121,17 @@ impl Crossing {
     }
 
     /// Lets a run out, as far as its border says.
-    pub(crate) fn open(self, gate: &Gate, listeners: Vec<OwnedFd>) -> Result<Opened, Closed> {
+    pub(crate) fn open(
+        self,
+        gate: &Gate,
+        listeners: Vec<OwnedFd>,
+        budget: Budget,
+    ) -> Result<Opened, Closed> {
         let border = self.border.ok_or_else(|| Closed("nobody decides on it".into()))?;
         let judge = Arc::clone(&border) as Arc<dyn Judge>;
         let fill = self.purse.map(|purse| Arc::new(Filler(purse)) as Arc<dyn Fill>);
-        let passage = gate.open(self.pass, listeners, judge, fill, BUDGET)?;
-        Ok(Opened { passage, border })
+        let passage = gate.open(self.pass, listeners, judge, fill, budget)?;
+        Ok(Opened { passage: Some(passage), border })
     }
 }
 
@@ -136,15 +157,25 @@ const ADDRESS: &str = "127.0.0.1:3128";
 /// A way out that is open. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    passage: Passage,
+    /// Until it is closed.
+    passage: Option<Passage>,
     border: Arc<Border>,
+}
+
+/// However a run ends, it is told what went through.
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(passage) = self.passage.take() {
+            passage.close();
+        }
+        self.border.tell_rest();
+    }
 }
 
 impl Opened {
     /// Closes it, and tells what went through.
-    pub(crate) fn close(self) -> Traffic {
-        let counts = self.passage.close();
-        self.border.note_rest();
+    pub(crate) fn close(mut self) -> Traffic {
+        let counts = self.passage.take().map(Passage::close).unwrap_or_default();
         let refused = counts.refused + counts.malformed;
         Traffic { up: counts.up, down: counts.down, refused, ..self.border.traffic() }
     }
@@ -176,7 +207,9 @@ impl Engine {
         call: &Call,
     ) -> Result<Border, Problem> {
         let record = self.recording()?.clone();
-        Ok(Border::new(book, facts, call, record, self.network.intercept.clone().into()))
+        let intercepts = self.network.intercept.clone().into();
+        let most = self.network.recorded.unwrap_or(MOST_ALLOWED);
+        Ok(Border::new(book, facts, call, record, intercepts, most))
     }
 }
 
@@ -194,15 +227,9 @@ pub(crate) struct Border {
     /// The secrets of the run: whoever bound one to a host has said that hotcell ends that host's TLS.
     purse: Option<Arc<Purse>>,
     traffic: Mutex<Traffic>,
-    refusals: Mutex<Recorded>,
-}
-
-/// How much of what was refused stands in the record.
-#[derive(Debug, Default)]
-struct Recorded {
-    events: u64,
-    /// What has no event of its own.
-    rest: u64,
+    tally: Mutex<Tally>,
+    /// Whether the record says that not everything has an event any more.
+    is_counting: Mutex<bool>,
 }
 
 /// What a run in this template reaches, and what it may ask the kernel for.
@@ -232,6 +259,7 @@ impl Border {
         call: &Call,
         record: Record,
         intercepts: Arc<[HostPattern]>,
+        most: u64,
     ) -> Border {
         let Facts { tags, state, mode, .. } = facts.clone();
         Border {
@@ -243,7 +271,8 @@ impl Border {
             intercepts,
             purse: None,
             traffic: Mutex::default(),
-            refusals: Mutex::default(),
+            tally: Mutex::new(Tally::new(most)),
+            is_counting: Mutex::default(),
         }
     }
 
@@ -311,8 +340,12 @@ impl Border {
             let asked = Wanted { method: Some((*method).to_owned()), ..wanted.clone() };
             let call = self.call_of(host_text(wanted), &asked).ok()?;
             let verdict = judge(&self.book.policy, &call, facts);
-            let is_denied =
-                matches!(&verdict, Verdict::Deny(account) if account.decision().is_some());
+            let is_denied = match &verdict {
+                Verdict::Deny(account) => account.decision().is_some(),
+                // Nobody can agree to a request that nobody sees.
+                Verdict::Review(_) => true,
+                Verdict::Allow(_) | Verdict::Ask(_) => false,
+            };
             drop(verdict);
             is_denied.then_some(call)
         })
@@ -345,8 +378,17 @@ impl Border {
             false => judge_asking(policy, extension, &call, &mut facts),
         };
         let story = |account: &Account<'_>| Story::new(&call, &facts, account, &self.book);
+        let mut new = None;
         let (draft, decided) = match &verdict {
             Verdict::Allow(permit) => {
+                let sort = sort(wanted);
+                let told = self.tally().allow(&sort);
+                match told {
+                    Told::Itself => {}
+                    Told::Counted => return self.counts_from_here_on(),
+                    Told::NoRoom => return Err(self.no_room(wanted)),
+                }
+                new = Some(sort);
                 let done = Done::value(serde_json::json!({}));
                 (story(permit.account()).called(&done), Ok(()))
             }
@@ -369,20 +411,40 @@ impl Border {
         if decided.is_err() && !self.is_recorded() {
             return decided;
         }
-        self.record.append(draft, Durability::Synced).map_err(|error| Refused {
-            why: format!("it cannot be recorded: {error}"),
-            fix: "see that hotcell's home can be written and has room".to_owned(),
-        })?;
+        self.record.append(draft, Durability::Synced).map_err(|error| not_recorded(&error))?;
+        if let Some(sort) = new {
+            self.tally().told(sort);
+        }
         decided
+    }
+
+    /// The record says so before the first is let through that has no event of its own.
+    fn counts_from_here_on(&self) -> Result<(), Refused> {
+        let mut is_counting = self.is_counting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_counting {
+            let why = "from here on, what repeats has no event of its own: it is counted, and told \
+                       when it is over";
+            let draft = self.note_of(why.to_owned());
+            self.record.append(draft, Durability::Synced).map_err(|error| not_recorded(&error))?;
+            *is_counting = true;
+        }
+        Ok(())
+    }
+
+    fn no_room(&self, wanted: &Wanted) -> Refused {
+        let why = "it has reached as many different hosts as the record tells of one run";
+        self.note(wanted, why);
+        let fix = "make several runs, or have the operator raise `recorded` of `[network]`";
+        Refused { why: why.to_owned(), fix: fix.to_owned() }
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether one more refusal has an event of its own; it is counted in either case.
     fn is_recorded(&self) -> bool {
-        let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_one = recorded.events < MOST_RECORDED;
-        let count = if is_one { &mut recorded.events } else { &mut recorded.rest };
-        *count += 1;
-        is_one
+        self.tally().refuse()
     }
 
     /// Something else than the policy was against it, or it went wrong.
@@ -402,14 +464,33 @@ impl Border {
         }
     }
 
-    /// What was refused and has no event of its own.
-    fn note_rest(&self) {
-        let count = {
-            let mut recorded = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut recorded.rest)
-        };
-        if count > 0 {
-            self.record_untold(&format!("{count} more"), "no event is left for each of them");
+    /// What has no event of its own, and what all of it led to and carried. It is told once.
+    pub(crate) fn tell_rest(&self) {
+        let Rest { refused_alike, reached } = self.tally().close();
+        if refused_alike > 0 {
+            let what = format!("{refused_alike} more");
+            self.record_untold(&what, "no event is left for each of them");
+        }
+        if let Some((why, told)) = reached {
+            let told = match &self.book.hidden {
+                Some(hidden) => hidden.redact_json(&told),
+                None => told,
+            };
+            let content = canonical::bytes(&told);
+            let output = Some(Payload { media: "application/json".into(), content });
+            let draft = Draft { output, ..self.note_of(why) };
+            self.record.append(draft, Durability::Committed).ok();
+        }
+    }
+
+    /// Something about the connections of the run that is no decision.
+    fn note_of(&self, reason: String) -> Draft {
+        Draft {
+            parent: Some(self.call),
+            operation: Some(connect::NAME.to_owned()),
+            reason: Some(reason),
+            hidden: self.book.hidden.clone(),
+            ..Draft::new(Kind::Note, self.caller.clone(), now())
         }
     }
 
@@ -429,6 +510,16 @@ impl Border {
         let draft = Draft { parent: Some(self.call), ..refusal };
         self.record.append(draft, Durability::Synced).ok();
     }
+}
+
+fn sort(wanted: &Wanted) -> Sort {
+    let (protocol, method) = (wanted.protocol, wanted.method.clone());
+    Sort { host: host_text(wanted), protocol, method }
+}
+
+fn not_recorded(error: &AppendError) -> Refused {
+    let fix = "see that hotcell's home can be written and has room".to_owned();
+    Refused { why: format!("it cannot be recorded: {error}"), fix }
 }
 
 fn spoken(protocol: Protocol) -> connect::Protocol {
@@ -472,11 +563,7 @@ impl Judge for Border {
     }
 
     fn names(&self, address: IpAddr, wanted: &Wanted) -> bool {
-        let host = match address {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("[{address}]"),
-        };
-        let call = self.call_of(with_port(host, wanted.port), wanted);
+        let call = self.call_of(with_port(in_text(address), wanted.port), wanted);
         let Ok(call) = call else { return false };
         let is_named = self.allows_by_name(&call);
         if !is_named && self.is_recorded() {
@@ -486,9 +573,26 @@ impl Judge for Border {
         is_named
     }
 
+    fn refuses(&self, address: IpAddr, wanted: &Wanted) -> Option<(String, String)> {
+        let call = self.call_of(with_port(in_text(address), wanted.port), wanted).ok()?;
+        let facts = self.facts();
+        let (rule, why) = self.book.policy.refuses_host(&call, &facts)?;
+        let why = format!("it leads to {address}, and `{rule}` is against that: {why}");
+        if self.is_recorded() {
+            self.record_denied(&call, &why);
+        }
+        Some((why, format!("change the rule `{rule}`, if it is not meant")))
+    }
+
     fn happened(&self, event: &Event) {
         match event {
-            Event::Allowed { .. } => self.count(|traffic| traffic.allowed += 1),
+            Event::Allowed { wanted, addresses, .. } => {
+                self.count(|traffic| traffic.allowed += 1);
+                if !addresses.is_empty() {
+                    let addresses = addresses.iter().map(SocketAddr::ip);
+                    self.tally().led_to(&host_text(wanted), addresses);
+                }
+            }
             Event::Refused { wanted: None, refusal, .. } => {
                 self.count(|traffic| traffic.refused += 1);
                 self.tell(&refusal.what, &refusal.why, &refusal.fix);
@@ -507,6 +611,9 @@ impl Judge for Border {
                     traffic.up = traffic.up.saturating_add(*up);
                     traffic.down = traffic.down.saturating_add(*down);
                 });
+                if let (Some(wanted), 1..) = (wanted, up.saturating_add(*down)) {
+                    self.tally().carried(&host_text(wanted), *up, *down);
+                }
                 if let (Some(wanted), Some(why)) = (wanted, broken_off(*how)) {
                     self.tell(&host_text(wanted), why, "keep to what a connection to it is for");
                     self.note(wanted, why);
@@ -516,7 +623,15 @@ impl Judge for Border {
                 self.count(|traffic| traffic.refused += 1);
                 self.note_unclear("the proxy does not take it", &why.to_string());
             }
-            Event::Lost { .. } => self.count(|traffic| traffic.lost += 1),
+            Event::Lost { why } => {
+                self.count(|traffic| traffic.lost += 1);
+                self.tally().lose();
+                if self.is_recorded() {
+                    let why =
+                        format!("the run's proxy was lost, and each connection with it: {why}");
+                    self.record.append(self.note_of(why), Durability::Committed).ok();
+                }
+            }
             Event::Restored => {}
         }
     }
@@ -548,6 +663,16 @@ fn host_text(wanted: &Wanted) -> String {
     with_port(wanted.host.to_string(), wanted.port)
 }
 
+fn in_text(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
 pub(crate) fn with_port(host: String, port: u16) -> String {
     if USUAL_PORTS.contains(&port) { host } else { format!("{host}:{port}") }
 }
+
+#[cfg(test)]
+mod tests;

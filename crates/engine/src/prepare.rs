@@ -94,7 +94,7 @@ impl<'e> Ready<'e> {
             Work::InSandbox { crossing: Some(crossing), .. } => {
                 crossing.border = Some(Arc::new(border()?.with(crossing.purse.clone())));
             }
-            Work::Web(errand) => errand.border = Some(border()?),
+            Work::Web(errand) => errand.border = Some(border()?.with(errand.purse.clone())),
             Work::InSandbox { crossing: None, .. }
             | Work::Here(_)
             | Work::Environment(_)
@@ -105,12 +105,12 @@ impl<'e> Ready<'e> {
 
     /// Texts that are secret whatever the call says of them.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        match &self.work {
-            Work::InSandbox { crossing: Some(crossing), .. } => {
-                crossing.purse.as_ref().map(|purse| purse.spellings()).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        }
+        let purse = match &self.work {
+            Work::InSandbox { crossing: Some(crossing), .. } => crossing.purse.as_ref(),
+            Work::Web(errand) => errand.purse.as_ref(),
+            _ => None,
+        };
+        purse.map(|purse| purse.spellings()).unwrap_or_default()
     }
 
     /// What a sandbox is needed for that is not there yet.

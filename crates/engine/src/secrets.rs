@@ -136,11 +136,25 @@ impl Engine {
         call: &Call,
         plan: &mut Plan,
     ) -> Result<Option<Arc<Purse>>, Problem> {
-        if plan.placeholders.is_empty() {
-            return Ok(None);
+        let purse = self.purse_of(call, plan.placeholders.values())?;
+        let Some(purse) = purse else { return Ok(None) };
+        for (variable, name) in std::mem::take(&mut plan.placeholders) {
+            let name = name.parse().ok();
+            if let Some(placeholder) = name.and_then(|name| purse.placeholder(&name)) {
+                plan.env.insert(OsString::from(variable), placeholder.into());
+            }
         }
+        Ok(Some(Arc::new(purse)))
+    }
+
+    /// The secrets of these names, opened, if the call may have every one of them.
+    pub(crate) fn purse_of<'a>(
+        &self,
+        call: &Call,
+        asked: impl Iterator<Item = &'a String>,
+    ) -> Result<Option<Purse>, Problem> {
         let mut names = Vec::new();
-        for name in plan.placeholders.values() {
+        for name in asked {
             let name: SecretName = name.parse().map_err(|error: vault::BadSecretName| {
                 // Which could be a value that somebody has taken for one.
                 let what = "what is asked for is not the name of a secret";
@@ -150,6 +164,9 @@ impl Engine {
             if !names.contains(&name) {
                 names.push(name);
             }
+        }
+        if names.is_empty() {
+            return Ok(None);
         }
         let tenant = &call.caller().tenant;
         let found = self.recording()?.look(|conn| {
@@ -174,13 +191,7 @@ impl Engine {
             let what = "no placeholders can be made";
             Problem::new(what, error.to_string(), "free some memory, and run it again")
         })?;
-        for (variable, name) in std::mem::take(&mut plan.placeholders) {
-            let name = name.parse().ok();
-            if let Some(placeholder) = name.and_then(|name| purse.placeholder(&name)) {
-                plan.env.insert(OsString::from(variable), placeholder.into());
-            }
-        }
-        Ok(Some(Arc::new(purse)))
+        Ok(Some(purse))
     }
 }
 

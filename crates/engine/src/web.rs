@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use hotcell_egress::client::{Content, Fetch, Fetched};
 use hotcell_egress::search::{Provider, Query, Searxng};
-use hotcell_egress::{Client, Refusal, Refused, Resolver, System, Tls};
+use hotcell_egress::{Client, Fill, Refusal, Refused, Resolver, System, Tls};
 use hotcell_policy::Constraints;
 use hotcell_request::Call;
 use hotcell_tools::web::{self, Found, Wanted};
 use hotcell_types::Span;
+use hotcell_vault::{Purse, SecretName};
 use serde_json::Value;
 
 use crate::engine::Engine;
@@ -21,11 +22,14 @@ use crate::network::Border;
 use crate::path::Done;
 use crate::prepare::{Ready, Work, can_be_kept_here, ceilings};
 use crate::reply::{Problem, ProblemKind};
+use crate::secrets::Filler;
 
 /// What is to be done, and who decides where it may go.
 #[derive(Debug)]
 pub(crate) struct Errand {
     wanted: Wanted,
+    /// The secrets that go along.
+    pub(crate) purse: Option<Arc<Purse>>,
     /// Without one nothing is reached.
     pub(crate) border: Option<Border>,
 }
@@ -47,25 +51,58 @@ impl Engine {
         &'e self,
         call: &Call,
         constraints: &Constraints,
-        wanted: Wanted,
+        mut wanted: Wanted,
     ) -> Result<Ready<'e>, Problem> {
         can_be_kept_here(call, constraints, false)?;
         if matches!(wanted, Wanted::Search(_)) && self.network.search.is_none() {
             return Err(no_provider());
         }
+        let purse = match &mut wanted {
+            Wanted::Fetch(fetch) => self.purse_of_fetch(call, fetch)?,
+            Wanted::Search(_) => None,
+        };
         let limits = ceilings(constraints).cap(call.limits());
-        Ok(Ready::new(limits, Work::Web(Box::new(Errand { wanted, border: None }))))
+        Ok(Ready::new(limits, Work::Web(Box::new(Errand { wanted, purse, border: None }))))
+    }
+
+    /// The secrets of a fetch, which has their placeholders in its headers from then on.
+    fn purse_of_fetch(
+        &self,
+        call: &Call,
+        fetch: &mut web::Fetch,
+    ) -> Result<Option<Arc<Purse>>, Problem> {
+        let asked = std::mem::take(&mut fetch.placeholders);
+        let purse = self.purse_of(call, asked.iter().map(|one| &one.name))?;
+        let Some(purse) = purse else { return Ok(None) };
+        for one in asked {
+            let name = one.name.parse::<SecretName>().ok();
+            let Some(placeholder) = name.as_ref().and_then(|name| purse.placeholder(name)) else {
+                continue;
+            };
+            if fetch.headers.keys().any(|known| known.eq_ignore_ascii_case(&one.header)) {
+                let what = format!("the secret `{}` cannot go along", one.name);
+                let why = format!("the header `{}` says something else", one.header.escape_debug());
+                let fix = "send it in a header of its own";
+                return Err(Problem::new(what, why, fix).of(ProblemKind::Invalid));
+            }
+            fetch.headers.insert(one.header, format!("{}{placeholder}", one.before));
+        }
+        Ok(Some(Arc::new(purse)))
     }
 
     /// Carries it out, within its time.
     pub(crate) fn go_out(&self, call: &Call, errand: Errand, within: Span) -> Done {
-        let Errand { wanted, border } = errand;
+        let Errand { wanted, purse, border } = errand;
         let Some(border) = border else { return Done::failed(nobody_decides()) };
         let within = within.min(call.timeout()).duration();
         let answer = match wanted {
-            Wanted::Fetch(fetch) => self.fetched(call, &fetch, &border, within),
+            Wanted::Fetch(fetch) => {
+                let fill = purse.map(Filler);
+                self.fetched(call, &fetch, (&border, fill.as_ref()), within)
+            }
             Wanted::Search(search) => self.found(call, &search, &border, within),
         };
+        border.tell_rest();
         answer.map_or_else(Done::failed, Done::value)
     }
 
@@ -73,9 +110,10 @@ impl Engine {
         &self,
         call: &Call,
         asked: &web::Fetch,
-        border: &Border,
+        (border, fill): (&Border, Option<&Filler>),
         within: Duration,
     ) -> Result<Value, Problem> {
+        let fill = fill.map(|fill| fill as &dyn Fill);
         let fetch = Fetch {
             url: asked.url.clone(),
             method: asked.method.clone(),
@@ -84,7 +122,7 @@ impl Engine {
             most: usize::try_from(asked.most).unwrap_or(usize::MAX),
             within,
         };
-        let fetched = self.client().fetch(&fetch, border, None, party(call)).map_err(told)?;
+        let fetched = self.client().fetch(&fetch, border, fill, party(call)).map_err(told)?;
         let Fetched { status, url, redirects, headers, content, truncated } = fetched;
         let is_kind = |name: &str| name.eq_ignore_ascii_case("content-type");
         let content_type = headers.into_iter().find(|(name, _)| is_kind(name));

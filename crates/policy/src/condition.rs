@@ -6,6 +6,8 @@
 //! takes an allow away if it fits one of the paths, and frees from a deny only what it fits. `when` is asked
 //! about the call as a whole.
 //!
+//! A tunnel has one method, which nobody sees. It is judged as if it had each of them: see [`Subject::is_blind`].
+//!
 //! A pattern of a directory is about everything below it, as in gitignore: who denies `secrets` means what
 //! lies in there. So is a host about all of its ports. Only an allow is for exactly the paths and hosts that
 //! its `match` names, so that none is wider than it reads.
@@ -104,7 +106,7 @@ impl Condition {
         let places = [
             (Field::Path, self.fits_paths(&subject.paths, of)),
             (Field::Host, self.fits_hosts(&subject.hosts, of)),
-            (Field::Method, self.fits_methods(&subject.methods, of)),
+            (Field::Method, self.fits_method_of(subject, of)),
         ];
         let unmet = || places.into_iter().find(|(_, holds)| !holds).map(|(field, _)| field);
         self.unmet_besides_places(subject).or_else(unmet)
@@ -133,6 +135,12 @@ impl Condition {
 
     fn fits_hosts(&self, hosts: &[&str], of: Of) -> bool {
         fits(self.host.as_deref(), hosts.iter(), of, |pattern, host| pattern.matches(host))
+    }
+
+    /// What nobody sees could be any method: one of them fits, and not each.
+    fn fits_method_of(&self, subject: &Subject<'_>, of: Of) -> bool {
+        let could = of == Of::Any && subject.has_unseen_method();
+        could || self.fits_methods(&subject.methods, of)
     }
 
     fn fits_methods(&self, methods: &[&str], of: Of) -> bool {

@@ -48,6 +48,8 @@ pub enum Outcome {
     Excepted(usize),
     /// `when` is false.
     Not,
+    /// `when` asks for what nobody sees of the call.
+    Unseen(&'static str),
     /// `when` has no value, and so the rule denies.
     Failed(String),
     /// It would allow it for a call with a token.
@@ -104,6 +106,7 @@ fn outcome(rule: &Rule, subject: &Subject<'_>) -> Outcome {
         Answer::Unmet(field) => Outcome::Unmet(field),
         Answer::Excepted(item) => Outcome::Excepted(item + 1),
         Answer::Not => Outcome::Not,
+        Answer::Unseen(what) => Outcome::Unseen(what),
         Answer::Failed(wrong) => Outcome::Failed(wrong.to_string()),
     }
 }
@@ -115,6 +118,7 @@ impl fmt::Display for Outcome {
             Outcome::Unmet(field) => write!(f, "abstains: `{field}` does not hold"),
             Outcome::Excepted(item) => write!(f, "abstains: item {item} of `except` holds"),
             Outcome::Not => f.write_str("abstains: `when` is false"),
+            Outcome::Unseen(what) => write!(f, "abstains: nobody sees the {what} of this call"),
             Outcome::Failed(why) => write!(f, "denies: `when` has no value: {why}"),
             Outcome::WantsToken => f.write_str("abstains: it wants a token"),
         }

@@ -134,7 +134,7 @@ impl<'a> Case<'a> {
                 let reason = format!("`when` of the rule `{}` has no value: {wrong}", rule.name);
                 self.account.say(Spoken::new(&*rule.name, Decision::Deny, reason));
             }
-            Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not => {}
+            Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not | Answer::Unseen(_) => {}
         }
     }
 

@@ -77,7 +77,9 @@ fn asked(rule: &Rule, subject: &Subject<'_>) -> Result<Said, NotCovered> {
     match rule.ask(subject) {
         Answer::Speaks if rule.decision == Decision::Allow => Ok(Said::AllowsAll),
         Answer::Speaks | Answer::Failed(_) => Err(NotCovered::Against(rule.name.to_string())),
-        Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not => Ok(Said::Nothing),
+        Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not | Answer::Unseen(_) => {
+            Ok(Said::Nothing)
+        }
     }
 }
 

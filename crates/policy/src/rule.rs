@@ -34,6 +34,8 @@ pub(crate) enum Answer {
     Excepted(usize),
     /// `when` is false.
     Not,
+    /// `when` asks for what nobody sees of the call, so that nobody knows whether it would be allowed.
+    Unseen(&'static str),
     /// `when` has no value: the rule denies.
     Failed(Wrong),
 }
@@ -80,6 +82,9 @@ impl Rule {
         match self.when.as_ref().map(|when| when.holds(subject)) {
             None | Some(Ok(true)) => Answer::Speaks,
             Some(Ok(false)) => Answer::Not,
+            Some(Err(Wrong::Unseen(what))) if self.decision == Decision::Allow => {
+                Answer::Unseen(what)
+            }
             Some(Err(wrong)) => Answer::Failed(wrong),
         }
     }

@@ -151,6 +151,21 @@ impl Snapshot {
         })
     }
 
+    /// The rule, and its reason, that is against an address to which an allowed name leads: one that denies hosts
+    /// of which this address is one, or wants them looked at. What is said of all hosts was said of the name, and
+    /// an address stands in a rule only as itself.
+    pub fn refuses_host(&self, call: &Call, facts: &Facts) -> Option<(&str, String)> {
+        let subject = Subject::new(call, facts);
+        let named = self.rules().iter().filter(|rule| rule.matching.host.is_some());
+        named.filter(|rule| rule.decision != Decision::Allow).find_map(|rule| {
+            match rule.ask(&subject) {
+                Answer::Speaks => Some((rule.name(), rule.reason().to_owned())),
+                Answer::Failed(wrong) => Some((rule.name(), wrong.to_string())),
+                Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not | Answer::Unseen(_) => None,
+            }
+        })
+    }
+
     fn of(policy: Policy) -> Snapshot {
         Snapshot { digest: policy.digest, policy: Arc::new(policy) }
     }

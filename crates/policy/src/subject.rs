@@ -24,6 +24,9 @@ pub(crate) struct Subject<'a> {
     pub(crate) tags: &'a [Label],
     pub(crate) state: Option<&'a str>,
     pub(crate) mode: Option<&'a str>,
+    /// It stands for requests that nobody sees: what goes through a tunnel could have any method and any path. What
+    /// of them its arguments do not say is unknown, and not nothing.
+    pub(crate) is_blind: bool,
     /// Names of tools and operations of others, which are not text as they are.
     pub(crate) texts: [OnceCell<String>; 2],
 }
@@ -42,8 +45,20 @@ impl<'a> Subject<'a> {
             tags: &facts.tags,
             state: facts.state.as_deref(),
             mode: facts.mode.as_deref(),
+            is_blind: is_blind(call),
             texts: Default::default(),
         }
+    }
+
+    /// The name of a field of the arguments, if what is in it is unknown.
+    pub(crate) fn unseen(&self, name: &str) -> Option<&'static str> {
+        let known = UNSEEN.into_iter().filter(|_| self.is_blind).find(|known| *known == name);
+        known.filter(|known| is_open(self.args, known))
+    }
+
+    /// Whether its method is unknown.
+    pub(crate) fn has_unseen_method(&self) -> bool {
+        self.is_blind && self.methods.is_empty()
     }
 
     pub(crate) fn tool_text(&self) -> &str {
@@ -55,6 +70,20 @@ impl<'a> Subject<'a> {
         let [_, operation] = &self.texts;
         text(self.operation, operation)
     }
+}
+
+/// The operation that connections are judged as, and what of a request it may leave open.
+const CONNECT: &str = "net.connect";
+const UNSEEN: [&str; 2] = ["method", "path"];
+
+fn is_blind(call: &Call) -> bool {
+    let operation = call.operation();
+    let is_connect = operation.namespace().is_none() && operation.bare() == CONNECT;
+    is_connect && UNSEEN.into_iter().any(|name| is_open(call.args(), name))
+}
+
+fn is_open(args: &Value, name: &str) -> bool {
+    args.get(name).is_none_or(Value::is_null)
 }
 
 fn text<'a>(name: &'a ToolName, kept: &'a OnceCell<String>) -> &'a str {

@@ -1,6 +1,7 @@
 //! What the tests of this crate have in common: tools to call, and verdicts as one line of text.
 
 mod cases;
+mod connections;
 mod default;
 mod files;
 mod laws;

@@ -19,6 +19,10 @@ pub const SEARCH: &str = "web.search";
 const URL_MOST: usize = 8 * 1024;
 const HEADER_MOST: usize = 8 * 1024;
 const HEADERS_MOST: usize = 32;
+/// Most secrets of a call, longest name of a header that one goes in, and longest text before it.
+const PLACEHOLDERS_MOST: usize = 16;
+const HEADER_NAME_MOST: usize = 256;
+const BEFORE_MOST: usize = 256;
 const SENT_MOST: usize = 1 << 20;
 const KEPT_MOST: u64 = 1 << 20;
 const QUERY_MOST: usize = 1000;
@@ -82,10 +86,28 @@ pub struct Fetch {
     pub headers: BTreeMap<String, String>,
     #[schemars(length(max = SENT_MOST))]
     pub body: Option<String>,
+    /// Secrets that go along in headers of their own, where the secret is bound to the tool `http_fetch` and to the
+    /// host. Nobody who calls has their values, and they are hidden in what comes back.
+    #[serde(default)]
+    #[schemars(length(max = PLACEHOLDERS_MOST))]
+    pub placeholders: Vec<Placeholder>,
     /// Most bytes of the answer's body that are kept.
     #[serde(default = "kept")]
     #[schemars(range(min = 1, max = KEPT_MOST))]
     pub most: u64,
+}
+
+/// A secret, and the header that it is sent in.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Placeholder {
+    pub name: String,
+    #[schemars(length(min = 1, max = HEADER_NAME_MOST))]
+    pub header: String,
+    /// What stands before it in the header, such as `Bearer ` with its space.
+    #[serde(default)]
+    #[schemars(length(max = BEFORE_MOST))]
+    pub before: String,
 }
 
 fn get() -> String {
@@ -146,7 +168,8 @@ static FETCH_SPEC: Spec = Spec {
         "web",
         &[Effect::Network],
         "Fetches a URL, as text. The policy has to allow the call, and `net.connect` to the host, and the \
-         same to each host that it redirects to, five times at most. An answer that is not text is an error.",
+         same to each host that it redirects to, five times at most. An answer that is not text is an error. A \
+         secret goes along by its name, and is never seen.",
     )
 };
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::run::{Direction, Run};
 use super::socket::{Side, Socket, watched};
 use crate::wire::{
-    self, Answer, End, Fault, FromAirlock, MOST_PACKET, Received, ToAirlock, Wanted,
+    self, Answer, End, Fault, FromAirlock, MOST_PACKET, MOST_UNTOLD, Received, ToAirlock, Wanted,
 };
 
 /// Most messages that wait for hotcell before nobody asks any more. Ends do not wait: each belongs to a question.
@@ -46,6 +46,8 @@ pub(crate) struct Ticket {
     connection: u64,
     up: Cell<u64>,
     down: Cell<u64>,
+    /// What hotcell knows of both together.
+    told: Cell<u64>,
     how: Cell<End>,
     answer: RefCell<Option<oneshot::Receiver<Reply>>>,
     /// When something last went on.
@@ -166,6 +168,7 @@ impl Desk {
             connection,
             up: Cell::new(0),
             down: Cell::new(0),
+            told: Cell::new(0),
             how: Cell::new(End::Closed),
             answer: RefCell::default(),
             last: Cell::new(Instant::now()),
@@ -224,7 +227,8 @@ impl Ticket {
         self.how.set(how);
     }
 
-    /// Bytes that went somewhere.
+    /// Bytes that go somewhere. hotcell is told before there are too many that it does not know of: they count
+    /// also when nobody is left to say how it ended.
     pub(crate) fn count(&self, direction: Direction, count: u64) {
         let counted = match direction {
             Direction::Up => &self.up,
@@ -233,6 +237,12 @@ impl Ticket {
         counted.set(counted.get().saturating_add(count));
         self.run.spend(direction, count);
         self.touch();
+        let (up, down) = (self.up.get(), self.down.get());
+        let moved = up.saturating_add(down);
+        if moved.saturating_sub(self.told.get()) >= MOST_UNTOLD {
+            self.told.set(moved);
+            self.desk.say(FromAirlock::Moved { ticket: self.number, up, down });
+        }
     }
 
     pub(crate) fn touch(&self) {

@@ -16,7 +16,7 @@ use hotcell_vault::{Key, PREFIX, Value as Hidden};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::person;
 use crate::support::World;
@@ -152,6 +152,9 @@ impl Scene {
     action: allow
   - name: out
     match: {{ operation: net.connect, host: [{}] }}
+    action: allow
+  - name: fetch
+    match: {{ operation: http_fetch }}
     action: allow
 ",
             hosts.join(", ")
@@ -475,4 +478,40 @@ fn whoever_is_killed_while_setting_leaves_the_old_one_or_the_new_one() {
     // The control: one that nobody kills is set.
     assert_eq!(set(&world, &value(99), &words).0, 0);
     assert!(kept(&world).unwrap() == Hidden::new(value(99).into_bytes()).unwrap());
+}
+
+#[test]
+fn a_secret_goes_along_with_what_is_fetched_and_nobody_who_asks_sees_it() {
+    let scene = Scene::new();
+    let fetch = |scheme: &str, server: &Server, more: Value| {
+        let mut asked = json!({
+            "url": format!("{scheme}://127.0.0.1:{}/x", server.port),
+            "placeholders": [{"name": "TOKEN", "header": "Authorization", "before": "Bearer "}],
+        });
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let words = ["tool", "call", "--json", "http_fetch", &asked.to_string()];
+        said(&scene.world.run(&words))
+    };
+    // Bound to another tool, it is not for this one.
+    assert_eq!(scene.set(VALUE, &["--tool", "run"]).0, 0);
+    let (code, out, err) = fetch("https", &scene.own, json!({}));
+    assert!(code == 119 && out.contains("may not use the secret `TOKEN`"), "{code} {out} {err}");
+    assert_eq!(scene.set(VALUE, &["--tool", "http_fetch"]).0, 0);
+    let (code, out, err) = fetch("https", &scene.own, json!({}));
+    assert!(code == 0 && out.contains("Authorization: Bearer [secret]"), "{code} {out} {err}");
+    assert!(!out.contains("v9/that") && !out.contains("4711"), "{out}");
+    assert!(!out.contains(PREFIX), "nor the placeholder: {out}");
+    assert_eq!(scene.own.had(), (1, 1));
+    // To nobody else, and to nobody in the open.
+    for (scheme, server) in [("https", &scene.other), ("http", &scene.plain)] {
+        let (code, out, err) = fetch(scheme, server, json!({}));
+        assert!(code == 119 && out.contains("TOKEN"), "{code} {out} {err}");
+        assert_eq!(server.had(), (0, 0));
+    }
+    let (code, out, _) = fetch("http", &scene.own, json!({}));
+    assert!(code == 119 && out.contains("over TLS only"), "{code} {out}");
+    let (code, out, _) = fetch("https", &scene.own, json!({"headers": {"authorization": "x"}}));
+    assert!(code != 0 && out.contains("says something else"), "{code} {out}");
+    assert_eq!(scene.own.had(), (1, 1));
+    assert!(!scene.keeps(VALUE) && !scene.keeps(&BASE64.encode(VALUE.as_bytes())));
 }

@@ -643,11 +643,23 @@ s.sendall(b'POST / HTTP/1.1\\r\\n\\r\\n'); print(s.recv(12))"
     );
     let never =
         format!("{{ name: never, match: {{ host: \"{at}\", method: [POST] }}, action: deny }}");
+    let looked_at = format!(
+        "{{ name: ask, match: {{ host: \"{at}\", method: [POST] }}, action: require_review }}"
+    );
+    let path = format!(
+        "{{ name: path, match: {{ operation: net.connect, host: \"{at}\" }}, \
+         when: 'args.path == \"/admin\"', action: deny }}"
+    );
+    let but = everything.replace(", action", ", except: [{ method: [POST] }], action");
     // Whoever allows TLS has not allowed everything.
     let tls = everything.replace(", action", ", when: 'args.protocol == \"https\"', action");
     for (rules, expected) in [
         (vec![everything.clone()], "200\nb'HTTP/1.1 200'\n"),
-        (vec![everything, never], "403\nb''\n"),
+        (vec![everything.clone(), never], "403\nb''\n"),
+        // What a person has to look at, a path, and what is allowed but for a method: nobody sees it in there.
+        (vec![everything.clone(), looked_at], "403\nb''\n"),
+        (vec![everything, path], "403\nb''\n"),
+        (vec![but], "403\nb''\n"),
         (vec![tls], "200\nb''\n"),
     ] {
         let Some(world) = world(&rules) else { return };

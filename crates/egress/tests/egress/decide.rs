@@ -150,6 +150,30 @@ fn net_16_one_bad_answer_refuses_the_name_and_each_time_is_judged_anew() {
 }
 
 #[test]
+fn net_16_a_name_that_leads_to_an_address_that_a_rule_is_against_is_refused() {
+    let names = Names::of(&[
+        ("one.test", &["93.184.216.34"]),
+        ("mixed.test", &["1.1.1.1", "93.184.216.34"]),
+        ("mapped.test", &["::ffff:93.184.216.34"]),
+        ("nat.test", &["64:ff9b::5db8:d822"]),
+        ("six.test", &["2002:5db8:d822::1"]),
+        ("teredo.test", &["2001:0:5db8:d822::f7f7:f7f7"]),
+        ("other.test", &["93.184.216.35"]),
+    ]);
+    let rules = Rules { refused: vec!["93.184.216.34".parse().unwrap()], ..all() };
+    for host in ["one.test", "mixed.test", "mapped.test", "nat.test", "six.test", "teredo.test"] {
+        let refusal = decided(host, &rules, &names).unwrap_err();
+        assert_eq!((refusal.kind, refusal.status()), (Refused::Policy, 403), "{host}");
+        assert_eq!(refusal.why, "a rule is against it", "{host}");
+        assert!(decided(host, &all(), &names).is_ok(), "{host}");
+    }
+    // What stands for it as a literal, too. The address itself was judged as the host that it is.
+    assert_eq!(kind("[64:ff9b::5db8:d822]", &rules, &names), Refused::Policy);
+    assert!(decided("other.test", &rules, &names).is_ok());
+    assert!(decided("93.184.216.34", &rules, &names).is_ok());
+}
+
+#[test]
 fn a_name_without_addresses_or_with_too_many_is_refused() {
     let names = Names::of(&[("none.test", &[])]);
     let many: Vec<String> = (0..65).map(|n| format!("1.1.1.{n}")).collect();

@@ -23,32 +23,37 @@ use crate::support::{
 };
 
 /// A gate with one run.
-struct World {
+pub(crate) struct World {
     gate: Gate,
     pids: Arc<Mutex<Vec<u32>>>,
 }
 
-struct Inside {
-    passage: Passage,
-    credential: String,
+pub(crate) struct Inside {
+    pub(crate) passage: Passage,
+    pub(crate) credential: String,
     /// Of its authority.
     pem: String,
     proxy: SocketAddr,
-    rules: Arc<Rules>,
+    pub(crate) rules: Arc<Rules>,
 }
 
 impl World {
-    fn new(names: &Arc<Names>, ca: Option<&Ca>) -> World {
+    pub(crate) fn new(names: &Arc<Names>, ca: Option<&Ca>) -> World {
         let (start, pids) = Plain::new();
         let settings = Settings { authorities: ca.and_then(Ca::path) };
         World { gate: Gate::new(start, Arc::clone(names) as _, settings), pids }
     }
 
-    fn open(&self, rules: Rules) -> Inside {
+    pub(crate) fn open(&self, rules: Rules) -> Inside {
         self.open_with(rules, None, BUDGET)
     }
 
-    fn open_with(&self, rules: Rules, fill: Option<Arc<dyn Fill>>, budget: Budget) -> Inside {
+    pub(crate) fn open_with(
+        &self,
+        rules: Rules,
+        fill: Option<Arc<dyn Fill>>,
+        budget: Budget,
+    ) -> Inside {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = listener.local_addr().unwrap();
         let rules = Arc::new(rules);
@@ -67,18 +72,18 @@ impl World {
 }
 
 impl Inside {
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.proxy).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     }
 
-    fn basic(&self) -> String {
+    pub(crate) fn basic(&self) -> String {
         BASE64.encode(format!("run:{}", self.credential).as_bytes())
     }
 
     /// A whole request through the proxy, and all that comes back.
-    fn ask(&self, target: &str, host: &str, further: &str) -> String {
+    pub(crate) fn ask(&self, target: &str, host: &str, further: &str) -> String {
         let mut stream = self.connect();
         self.send(&mut stream, target, host, &format!("Connection: close\r\n{further}"));
         drain(&mut stream)
@@ -107,7 +112,7 @@ impl Inside {
     }
 }
 
-fn head(stream: &mut impl Read) -> String {
+pub(crate) fn head(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
     let mut byte = [0];
     while !bytes.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
@@ -489,6 +494,47 @@ fn net_29_no_more_goes_out_than_a_run_may_send() {
     inside.send(&mut next, &format!("http://{to}/"), &to, "Connection: close\r\n");
     assert!(!drain(&mut next).contains("HTTP/1.1 200"));
     assert!(inside.passage.counts().up <= MOST);
+}
+
+/// What went through a process that was lost is spent all the same, and known.
+#[test]
+fn net_28_net_29_what_a_run_may_send_is_no_more_after_its_proxy_was_lost() {
+    const MOST: u64 = 12 << 20;
+    let received = Arc::new(Mutex::new(0_u64));
+    let counted = Arc::clone(&received);
+    let server = Server::start(move |mut stream| {
+        let mut piece = [0; 64 * 1024];
+        while let Ok(length @ 1..) = stream.read(&mut piece) {
+            *counted.lock().unwrap() += length as u64;
+        }
+    });
+    let names = Names::of(&[("allowed.test", &["127.0.0.1"])]);
+    let world = World::new(&names, None);
+    let rules = Rules { raw: true, ..Rules::of(&[("allowed.test", server.port())]) };
+    let inside = world.open_with(rules, None, Budget { up: MOST, ..BUDGET });
+    let to = format!("allowed.test:{}", server.port());
+    let mut tunnel = inside.tunnel(&to).unwrap();
+    let sent = 8 << 20;
+    tunnel.write_all(&vec![b'x'; sent as usize]).unwrap();
+    until("what was sent", || *received.lock().unwrap() == sent);
+    // All but the last is known already.
+    until("what is known", || inside.passage.counts().up > sent - (1 << 20));
+    kill_process(world.pid(), Signal::KILL).unwrap();
+    inside.rules.wait(|event| matches!(event, Event::Restored));
+    let is_told = |event: &Event| matches!(event, Event::Ended { how: How::Lost, up, .. } if *up > sent - (1 << 20));
+    inside.rules.wait(is_told);
+    let counts = inside.passage.counts();
+    assert!(counts.up + counts.unknown >= sent && counts.up <= sent, "{counts:?}");
+    // Something is left, and no more than that.
+    let mut tunnel = inside.tunnel(&to).unwrap();
+    let mut more = 0;
+    while more < 64 * MOST && tunnel.write_all(&[b'x'; 16 * 1024]).is_ok() {
+        more += 16 * 1024;
+    }
+    assert!(more < 64 * MOST, "it is cut off");
+    inside.rules.wait(|event| matches!(event, Event::Ended { how: How::Proxy(End::OverUp), .. }));
+    until("more", || *received.lock().unwrap() > sent);
+    assert!(*received.lock().unwrap() <= MOST, "{} bytes came", received.lock().unwrap());
 }
 
 /// Whoever floods the proxy has its own share of it to fill.

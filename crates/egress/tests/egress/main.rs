@@ -11,4 +11,6 @@
 mod client;
 mod decide;
 mod gate;
+mod lookups;
+mod odd;
 mod support;

@@ -63,6 +63,8 @@ pub(crate) struct Rules {
     pub(crate) hosts: Vec<(String, u16)>,
     pub(crate) everything: bool,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Addresses that it is against.
+    pub(crate) refused: Vec<IpAddr>,
     pub(crate) intercept: bool,
     pub(crate) raw: bool,
     /// Allowed methods; all if there is none.
@@ -103,6 +105,11 @@ impl Judge for Rules {
 
     fn names(&self, address: IpAddr, _: &Wanted) -> bool {
         self.addresses.contains(&address)
+    }
+
+    fn refuses(&self, address: IpAddr, _: &Wanted) -> Option<(String, String)> {
+        let is_refused = self.refused.contains(&address);
+        is_refused.then(|| ("a rule is against it".into(), "change the rule".into()))
     }
 
     fn happened(&self, event: &Event) {

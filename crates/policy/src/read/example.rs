@@ -51,6 +51,9 @@ impl Reader<'_> {
                         Answer::Not => {
                             "the rule is not about this call: `when` is false".to_owned()
                         }
+                        Answer::Unseen(what) => {
+                            format!("the rule is not about this call: nobody sees its {what}")
+                        }
                         Answer::Failed(wrong) => {
                             format!("`when` has no value for this call: {wrong}")
                         }
@@ -135,6 +138,8 @@ impl Example {
             tags: &self.tags,
             state: self.state,
             mode: self.mode,
+            // What an example leaves out is nothing.
+            is_blind: false,
             texts: Default::default(),
         })
     }

@@ -29,6 +29,9 @@ pub(crate) enum Wrong {
     None(&'static str),
     #[error("the call has more than one {0}: use `{0}s`")]
     Several(&'static str),
+    /// Which is not nothing: it could be anything.
+    #[error("nobody sees the {0} of this call")]
+    Unseen(&'static str),
     #[error("it takes more than {STEPS_MOST} steps")]
     Steps,
 }
@@ -113,7 +116,7 @@ impl<'a, 's: 'a> Run<'a, 's> {
             Kind::Local(depth) => self.locals.get(*depth).copied().ok_or(Wrong::NoItem)?,
             Kind::Select(of, name) => {
                 let of = self.eval(of)?;
-                field(of, name)?.ok_or_else(|| Wrong::NoField(name.to_string()))?
+                self.seen(of, name)?.ok_or_else(|| Wrong::NoField(name.to_string()))?
             }
             Kind::Has(of, name) => {
                 let of = self.eval(of)?;
@@ -158,6 +161,9 @@ impl<'a, 's: 'a> Run<'a, 's> {
             Var::Operation => Val::Text(subject.operation_text()),
             Var::Path => only(&subject.paths, "path")?,
             Var::Host => only(&subject.hosts, "host")?,
+            Var::Method | Var::Methods if subject.has_unseen_method() => {
+                return Err(Wrong::Unseen("method"));
+            }
             Var::Method => only(&subject.methods, "method")?,
             Var::Paths => Val::List(List::Texts(&subject.paths)),
             Var::Hosts => Val::List(List::Texts(&subject.hosts)),
@@ -165,6 +171,15 @@ impl<'a, 's: 'a> Run<'a, 's> {
             Var::State => word(subject.state),
             Var::Mode => word(subject.mode),
         })
+    }
+
+    /// A field, if anybody sees it.
+    fn seen(&self, of: Val<'a>, name: &str) -> Result<Option<Val<'a>>, Wrong> {
+        let is_args = matches!((of, self.subject.args), (Val::Object(of), Value::Object(args)) if std::ptr::eq(of, args));
+        match self.subject.unseen(name) {
+            Some(what) if is_args => Err(Wrong::Unseen(what)),
+            _ => field(of, name),
+        }
     }
 
     fn text(&mut self, expr: &'a Expr) -> Result<&'a str, Wrong> {
@@ -189,7 +204,7 @@ impl<'a, 's: 'a> Run<'a, 's> {
                 self.item(list, usize::try_from(index).map_err(|_| Wrong::NoItem)?)
             }
             (of @ (Val::Object(_) | Val::Caller(_)), Val::Text(name)) => {
-                field(of, name)?.ok_or_else(|| Wrong::NoField(crate::fault::shown(name)))
+                self.seen(of, name)?.ok_or_else(|| Wrong::NoField(crate::fault::shown(name)))
             }
             _ => Err(Wrong::Kind("what is taken by `[]` is neither a list nor a field")),
         }
