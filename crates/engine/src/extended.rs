@@ -24,7 +24,12 @@ const FOUND_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn window(book: &Arc<Book>, call: &Call, facts: &Facts) -> Window {
     let (book, call, facts) = (Arc::clone(book), call.clone(), facts.clone());
     if book.extension.is_none() {
-        let seen = move |path: &str| match book.policy.shows(&call, &facts, path) {
+        let seen = move |path: &str| match book.policy.shows(
+            &call,
+            &facts,
+            path,
+            &Answer::NotConfigured,
+        ) {
             true => Seen::Yes,
             false => Seen::No,
         };
@@ -52,12 +57,9 @@ impl Known {
             return seen;
         }
         let Some(extension) = &book.extension else { return Seen::Unknown };
-        let shows = |said| {
-            let facts = Facts { extension: Answer::Answered(said), ..facts.clone() };
-            match book.policy.shows(call, &facts, path) {
-                true => Seen::Yes,
-                false => Seen::No,
-            }
+        let shows = |said| match book.policy.shows(call, facts, path, &Answer::Answered(said)) {
+            true => Seen::Yes,
+            false => Seen::No,
         };
         // What would not be shown whatever they say needs no question.
         if shows(vec![Spoken::new("extension", Decision::Allow, "")]) == Seen::No {
