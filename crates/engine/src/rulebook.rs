@@ -7,6 +7,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hotcell_approver::{Approvers, Public};
 use hotcell_extension::{Extension, Source};
@@ -128,17 +130,38 @@ impl Rulebook {
 impl Engine {
     /// The policy that decides from now on.
     pub(crate) fn book(&self) -> Result<Arc<Book>, Problem> {
-        let copy = match self.rulebook.held()? {
+        let until = Instant::now() + PATIENCE;
+        let mut copy = match self.rulebook.held()? {
             Ok(book) => return Ok(book),
             Err(copy) => copy,
         };
-        let loaded = self.load(copy);
-        // Somebody who changed the policy may have come to an end before the copy was in its place.
-        let is_whole = loaded.as_ref().is_ok_and(|book| book.number > 0);
-        if !is_whole && self.finish_install()? {
-            return self.reload();
+        loop {
+            let loaded = self.load(copy);
+            if loaded.as_ref().is_ok_and(|book| book.number > 0) {
+                return loaded.map(|book| self.rulebook.hold(book));
+            }
+            // Somebody may be about to put another version in its place, or have come to an end before that.
+            let is_open = match self.finish_install()? {
+                Finished::Done => true,
+                Finished::Busy => {
+                    thread::sleep(LOOK_AGAIN);
+                    true
+                }
+                Finished::Nothing => false,
+            };
+            // In this order: what was put in its place before that look is another copy now.
+            let path = self.rulebook.path();
+            let now = Copy::at(path).map_err(|error| unreadable(path, &error))?;
+            if !is_open && now == copy {
+                return loaded.map(|book| self.rulebook.hold(book));
+            }
+            if Instant::now() >= until {
+                let why = "another process changes it again and again";
+                let problem = Problem::new("the policy cannot be read now", why, "ask again");
+                return Err(problem.of(ProblemKind::Busy));
+            }
+            copy = now;
         }
-        loaded.map(|book| self.rulebook.hold(book))
     }
 
     /// The policy as it lies there now, whatever was read before.
@@ -320,6 +343,18 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     file.take(FILE_MOST as u64 + 1).read_to_end(&mut text)?;
     if text.len() > FILE_MOST { wrong("it is too long") } else { Ok(text) }
 }
+
+/// What there was to be finished of a change of the policy.
+pub(crate) enum Finished {
+    Nothing,
+    Done,
+    /// Somebody else is at it.
+    Busy,
+}
+
+/// How long versions that come and go are waited for, and another process that changes the policy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Why something could not be looked up in the record's database.
 #[derive(Debug, thiserror::Error)]

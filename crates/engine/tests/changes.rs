@@ -39,10 +39,8 @@ struct World {
 
 /// The policy of a number in the guide.
 fn of_guide(number: usize) -> &'static str {
-    let start = GUIDE.find(&format!("\n{number}. ")).unwrap();
-    let text = &GUIDE[start..];
-    let begin = text.find("```yaml\n").unwrap() + "```yaml\n".len();
-    text[begin..].split("```").next().unwrap()
+    let text = GUIDE.split(&format!("\n{number}. ")).nth(1).unwrap();
+    text.split("```yaml\n").nth(1).and_then(|block| block.split("```").next()).unwrap()
 }
 
 impl World {

@@ -575,6 +575,55 @@ fn pol_05_a_thousand_changes_against_a_thousand_calls_lose_nothing() {
     assert_eq!(home.events(Kind::Outcome).len(), 4 * EACH);
 }
 
+/// The same with changes by another process, as far as a home can tell: nothing but the record and the file say
+/// that there was one.
+#[test]
+fn pol_05_changes_by_another_process_lose_no_call_either() {
+    const EACH: usize = 300;
+    let alice = approver("alice");
+    let version = |number: usize| {
+        let rule = |name: &str| {
+            format!(
+                "  - {{ name: {name}-{number}, match: {{ effect: [pure, write] }}, action: allow }}\n"
+            )
+        };
+        rules(&[&alice], &format!("rules:\n{}{}", rule("a"), rule("b")))
+    };
+    let home = Home::new();
+    let other = Home { engine: open(&home.dir), dir: tempfile::tempdir().unwrap() };
+    // Before there is a version, a call that changes nothing is allowed as well.
+    assert_eq!(home.add().status, Status::Success);
+    let (pure, writing, versions) = std::thread::scope(|scope| {
+        let pure = scope.spawn(|| (0..EACH).map(|_| home.add()).collect::<Vec<Reply>>());
+        let note = || home.call("own.note", json!({}));
+        let writing = scope.spawn(move || (0..EACH).map(|_| note()).collect::<Vec<Reply>>());
+        let mut versions = 0;
+        while !pure.is_finished() || !writing.is_finished() {
+            versions += 1;
+            assert_eq!(other.install(&alice, version(versions)), Ok(versions as u64));
+        }
+        (pure.join().unwrap(), writing.join().unwrap(), versions)
+    });
+    for reply in &pure {
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+    }
+    let changed: Vec<u64> =
+        home.events(Kind::PolicyChanged).iter().map(|event| event.seq).collect();
+    assert_eq!(changed.len(), versions);
+    let intents = home.events(Kind::Intent);
+    for intent in &intents {
+        let number = changed.partition_point(|seq| *seq < intent.seq);
+        assert_eq!(intent.rules, [format!("a-{number}"), format!("b-{number}")]);
+    }
+    // Without a version it is refused; with any it is allowed.
+    let begun = writing.iter().filter(|reply| reply.status == Status::Success).count();
+    assert_eq!(begun, intents.len());
+    for reply in writing.iter().filter(|reply| reply.status != Status::Success) {
+        let problem = reply.problems.first().unwrap();
+        assert_eq!(problem.why, "no rule allows it", "{reply:?}");
+    }
+}
+
 #[test]
 fn a_process_that_goes_on_finishes_what_another_did_not() {
     let alice = approver("alice");
