@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_approver::{Approvers, Public};
 use hotcell_extension::{Extension, Source};
-use hotcell_policy::{FILE_MOST, Redact, Snapshot};
+use hotcell_policy::{FILE_MOST, Loaded, Redact, Snapshot, Warning};
 use hotcell_record::{Pattern, ReadError, Record, Redactor};
 use hotcell_request::Tools;
 use hotcell_review::versions::{self, Rules, Version};
@@ -35,6 +35,8 @@ pub struct Book {
     pub approvers: Approvers,
     /// Rules in TypeScript, in a process of their own that waits.
     pub(crate) extension: Option<Extension>,
+    /// What its authors might not have meant.
+    pub warnings: Vec<Warning>,
     /// What nothing that is recorded of a call has in it, where the policy says more than is usual.
     pub(crate) hidden: Option<Arc<Redactor>>,
     /// `None` of a policy that whoever embeds this has set.
@@ -44,7 +46,8 @@ pub struct Book {
 impl Book {
     fn new(policy: Snapshot, number: u64, approvers: Approvers, copy: Option<Copy>) -> Book {
         let hidden = hidden(policy.redact()).map(Arc::new);
-        Book { policy, number, approvers, extension: None, hidden, copy }
+        let (extension, warnings) = (None, Vec::new());
+        Book { policy, number, approvers, extension, warnings, hidden, copy }
     }
 
     /// Whether there is anybody to put something before.
@@ -177,11 +180,17 @@ impl Engine {
         self.surely_has(&*self.book()?)
     }
 
+    /// What the authors of the policy that holds might not have meant.
+    pub fn policy_warnings(&self) -> Result<Vec<Warning>, Problem> {
+        Ok(self.book()?.warnings.clone())
+    }
+
     /// `copy` was looked at before: what is changed while it is read is another one next time.
     fn load(&self, copy: Copy) -> Result<Book, Problem> {
         if copy == Copy::Absent {
             // Whether it was there once is asked with the intent, or before something is read.
-            return Ok(Book::new(Snapshot::built_in(), 0, Approvers::default(), Some(copy)));
+            let policy = Snapshot::built_in_protecting(self.protected.clone());
+            return Ok(Book::new(policy, 0, Approvers::default(), Some(copy)));
         }
         let path = self.rulebook.path();
         let text = read(path).map_err(|error| unreadable(path, &error))?;
@@ -212,16 +221,17 @@ impl Engine {
     /// A version of this home that was signed by whom it has to be.
     pub(crate) fn checked(&self, version: &Version, tools: &Tools) -> Result<Book, Problem> {
         let number = version.number();
-        let loaded = Snapshot::load(version.rules.text.as_bytes(), tools);
-        let policy = loaded.map_err(|faults| {
+        let (text, protected) = (version.rules.text.as_bytes(), self.protected.clone());
+        let loaded = Snapshot::load_protecting(text, tools, protected);
+        let Loaded { snapshot, warnings } = loaded.map_err(|faults| {
             let why = faults.first().map(ToString::to_string).unwrap_or_default();
             let fix = "use the hotcell that it was written for, or update the policy";
             Problem::new("the policy cannot be used any more", why, fix)
         })?;
-        let policy = policy.snapshot.as_version(number, &version.rules.extensions);
+        let policy = snapshot.as_version(number, &version.rules.extensions);
         let approvers = approvers(policy.approvers())?;
         self.signer(version)?;
-        Ok(Book::new(policy, number, approvers, None))
+        Ok(Book { warnings, ..Book::new(policy, number, approvers, None) })
     }
 
     /// Starts the rules in TypeScript, so that they wait for the first call.

@@ -681,7 +681,8 @@ fn tests_of_a_policy_say_what_is_not_as_expected() {
     let tests = "tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [pure] }\n  - { call: \
                  add, args: { a: 1, b: 2 }, expect: deny }\n  - { call: add, args: { a: 1 }, expect: allow \
                  }\n  - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [other] }\n  - { call: \
-                 fs.read, args: { path: a }, token: valid, expect: allow }\n";
+                 fs.read, args: { path: a }, token: valid, expect: allow }\n  - { call: add, args: { a: 1, b: \
+                 2 }, token: valid, expect: allow, rules: [token] }\n";
     let tests = expectations(tests.as_bytes()).unwrap();
     let rules = Rules { text: PURE.into(), ..Rules::default() };
     let PolicyAnswer::Tested(tested) = home.ask(PolicyAsk::Test { rules, tests }).unwrap() else {
@@ -695,6 +696,10 @@ fn tests_of_a_policy_say_what_is_not_as_expected() {
             Some("allow, and not deny: the rule `pure` allows it"),
             Some("this is not a call: /b: `b` is missing"),
             Some("pure spoke, and not other"),
+            Some(
+                "deny, and not allow: no rule allows it; its token does not count: none could be made for it: no \
+                 rule allows all of it"
+            ),
             None,
         ]
     );
@@ -863,6 +868,34 @@ export default function size(call: { tool: string; args: any }) {
     return call.args.a > 10 ? { decision: 'pass' } : { decision: 'allow', reason: 'small' };
 }";
 
+/// Wherever it is, under whichever policy.
+#[test]
+fn no_tool_writes_to_an_anchor_that_was_configured_nor_to_what_else_is_protected() {
+    let alice = approver("alice");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let mut options = Options::at(dir.path().join("home"));
+    options.workspace = Some(dir.path().join("tree"));
+    options.anchor = crate::Anchor::File(dir.path().join("trail.txt"));
+    options.protected.kernel.push("mine.toml".to_owned());
+    let home = Home { engine: Engine::open(options).unwrap(), dir };
+    let denied = |path: &str| home.call("fs.write", json!({"path": path, "text": "x"}));
+    let all = "rules:\n  - { name: all, match: {}, action: allow }\n";
+    for _ in 0..2 {
+        for path in ["trail.txt", "deep/Trail.TXT", "anchor.log", "hotcell.db"] {
+            let reply = denied(path);
+            assert_eq!(
+                (reply.status, reply.rules),
+                (Status::Blocked, vec!["protect-audit".to_owned()]),
+                "{path}"
+            );
+        }
+        home.install(&alice, rules(&[&alice], all)).ok();
+    }
+    let reply = denied("a/mine.toml");
+    assert_eq!((reply.status, &*reply.rules[0]), (Status::Review, "protect-kernel"), "{reply:?}");
+}
+
 #[test]
 fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
     let extended = Extended::new();
@@ -877,6 +910,54 @@ fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
     assert!(broken.problems[0].why.contains("too much"), "{broken:?}");
     // It goes on, and so does another process.
     assert_eq!(extended.add(2).status, Status::Success);
+}
+
+/// Two numbers that are one in TypeScript: a rule that allows one of them would allow the other.
+#[test]
+fn what_an_extension_cannot_tell_apart_it_does_not_judge() {
+    let extended = Extended::new();
+    let source = "export default (call) => ({ decision: call.args.a === 9007199254740992 ? 'allow' : 'pass', reason: 'it' });";
+    extended.install(source).unwrap();
+    for a in [9_007_199_254_740_992, 9_007_199_254_740_993, -9_007_199_254_740_993] {
+        let reply = extended.add(a);
+        assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+        assert!(reply.problems[0].why.contains("tell from its neighbours"), "{reply:?}");
+    }
+    let source = source.replace("9007199254740992", "9007199254740991");
+    extended.install(&source).unwrap();
+    let reply = extended.add(9_007_199_254_740_991);
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+}
+
+/// What the pages show is what can be used, with the tools that there are.
+#[test]
+fn the_examples_of_the_page_about_rules_can_be_used() {
+    let page = include_str!("../../../../docs/rules.md");
+    let blocks = |language: &str| {
+        let start = format!("```{language}\n");
+        let parts = page.split(&start).skip(1).map(|rest| rest.split("```").next().unwrap());
+        parts.collect::<Vec<&str>>()
+    };
+    let [first, second] = blocks("yaml")[..] else { panic!() };
+    let [source] = blocks("ts")[..] else { panic!() };
+    let extended = Extended::new();
+    let mut with = Rules { text: second.into(), ..Rules::default() };
+    with.extensions.insert("office-hours.ts".into(), source.into());
+    for rules in [Rules { text: first.into(), ..Rules::default() }, with.clone()] {
+        match extended.home.ask(PolicyAsk::Check(rules)).unwrap() {
+            PolicyAnswer::Checked(checked) => assert!(checked.warnings.is_empty(), "{checked:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let tests = "tests:\n  - { call: fs.write, args: { path: a, text: x }, expect: deny, rules: [office-hours.ts] }\n  \
+                 - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [read] }\n";
+    let tests = expectations(tests.as_bytes()).unwrap();
+    let PolicyAnswer::Tested(tested) =
+        extended.home.ask(PolicyAsk::Test { rules: with, tests }).unwrap()
+    else {
+        panic!()
+    };
+    assert!(tested.iter().all(|one| one.wrong.is_none()), "{tested:?}");
 }
 
 const NO_SECRETS: &str = "
@@ -942,6 +1023,49 @@ fn what_extensions_cannot_be_asked_about_is_not_shown_and_that_is_told() {
 }
 
 /// What is only asked asks them, too: otherwise it would say deny of everything.
+const NO_POST: &str = "
+export default function requests(call: { tool: string, host?: string, method?: string }) {
+    if (call.tool !== 'net.connect') return { decision: 'pass' };
+    if (call.method === 'POST' && call.host !== 'all.test') return { decision: 'deny', reason: 'nothing is sent' };
+    return { decision: 'allow', reason: 'open' };
+}";
+
+/// What goes through a tunnel that nobody looks into could be any request.
+#[test]
+fn a_method_that_an_extension_denies_is_denied_of_the_tunnel_that_could_carry_it() {
+    use hotcell_egress::{Host, Judge, Protocol, Ruling, Wanted};
+    let extended = Extended::new();
+    extended.install(NO_POST).unwrap();
+    let engine = &extended.home.engine;
+    let arguments = Arguments::Value(json!({"a": 1, "b": 2}));
+    let request = Request::new("add".parse().unwrap(), arguments);
+    let call = Call::new(request, caller(), new_id(), &engine.registry).unwrap();
+    let border = engine.border(&engine.book().unwrap(), &Facts::default(), &call).unwrap();
+    let judged = |host: &str, method: Option<&str>| {
+        let (host, method) = (Host::parse(host).unwrap(), method.map(str::to_owned));
+        let path = method.as_ref().map(|_| "/".to_owned());
+        let (protocol, intercepted) = (Protocol::Https, method.is_some());
+        border.judge(&Wanted { protocol, host, port: 443, method, path, intercepted })
+    };
+    for (host, method, may) in [
+        ("some.test", Some("GET"), true),
+        ("some.test", Some("POST"), false),
+        ("some.test", None, false),
+        ("all.test", None, true),
+    ] {
+        match judged(host, method) {
+            Ruling::Allow { .. } => assert!(may, "{host} {method:?}"),
+            Ruling::Refuse { why, fix } => {
+                assert!(!may && why == "nothing is sent", "{host} {method:?}: {why}");
+                assert!(fix.contains("`more.ts`"), "{fix}");
+            }
+        }
+    }
+    let denied = extended.home.events(Kind::Denied);
+    assert!(denied.iter().all(|event| event.rules == ["more.ts"]), "{denied:?}");
+    assert_eq!(denied.len(), 2);
+}
+
 #[test]
 fn extensions_are_asked_by_explain_test_and_compare() {
     let extended = Extended::new();
