@@ -18,7 +18,7 @@ pub use hotcell_policy::{
 };
 pub use hotcell_review::Given;
 pub use hotcell_review::versions::Rules;
-pub use replay::{Changed, Compared, DECISIONS_MOST, Learned};
+pub use replay::{BREAKING_MOST, Changed, Compared, DECISIONS_MOST, Learned};
 
 use crate::engine::{Engine, new_id};
 use crate::reply::Problem;
@@ -55,12 +55,15 @@ pub enum PolicyAsk {
     Install {
         rules: Rules,
         signed: Box<SignedPolicy>,
+        /// The phrase of [`Compared::phrase`], where there is one.
+        accepted: Option<String>,
     },
     /// The same for rules that were proposed and wait, with the answer to that.
     Approve {
         item: ItemId,
         given: Box<Given>,
         signed: Box<SignedPolicy>,
+        accepted: Option<String>,
     },
 }
 
@@ -172,16 +175,17 @@ impl Engine {
                 Ok(_) => self.statement(&rules).map(PolicyAnswer::Prepared),
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
-            PolicyAsk::Install { rules, signed } => match self.compiled(&rules) {
+            PolicyAsk::Install { rules, signed, accepted } => match self.compiled(&rules) {
                 Ok(loaded) => {
                     let version = Version { rules, signed: *signed };
-                    let installed = self.install(caller, version, &loaded);
+                    let installed = self.install(caller, version, &loaded, accepted.as_deref());
                     self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
                 }
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
-            PolicyAsk::Approve { item, given, signed } => {
-                let installed = self.install_approved(caller, item, *given, *signed);
+            PolicyAsk::Approve { item, given, signed, accepted } => {
+                let accepted = accepted.as_deref();
+                let installed = self.install_approved(caller, item, *given, *signed, accepted);
                 self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
             }
         }

@@ -67,8 +67,10 @@ impl Engine {
         caller: &Caller,
         version: Version,
         loaded: &Loaded,
+        accepted: Option<&str>,
     ) -> Result<u64, Problem> {
         self.not_set_by_others()?;
+        self.is_accepted(caller, &version.rules, &loaded.snapshot, accepted)?;
         let _alone = self.rulebook.changing();
         self.put_in_place(caller, version, loaded, None)
     }
@@ -80,12 +82,14 @@ impl Engine {
         item: ItemId,
         given: Given,
         signed: SignedPolicy,
+        accepted: Option<&str>,
     ) -> Result<u64, Problem> {
         self.not_set_by_others()?;
-        let _alone = self.rulebook.changing();
-        let terms = self.terms(&*self.book()?)?;
         let (call, rules) = self.proposed_by(caller, item)?;
         let loaded = self.usable(&rules)?;
+        self.is_accepted(caller, &rules, &loaded.snapshot, accepted)?;
+        let _alone = self.rulebook.changing();
+        let terms = self.terms(&*self.book()?)?;
         let answered = Answered { item, given, terms, call: Box::new(call) };
         self.put_in_place(caller, Version { rules, signed }, &loaded, Some(answered))
     }

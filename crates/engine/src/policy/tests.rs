@@ -80,7 +80,7 @@ impl Home {
     }
 
     fn install_signed(&self, rules: Rules, signed: SignedPolicy) -> Result<u64, Problem> {
-        match self.ask(PolicyAsk::Install { rules, signed: Box::new(signed) })? {
+        match self.ask(PolicyAsk::Install { rules, signed: Box::new(signed), accepted: None })? {
             PolicyAnswer::Installed(number) => Ok(number),
             other => panic!("{other:?}"),
         }
@@ -445,7 +445,7 @@ fn rules_that_cannot_be_used_say_where_and_the_old_ones_stay() {
             ..home.statement(&self::rules(&[&alice], PURE))
         };
         let signed = Box::new(SignedPolicy::sign(&alice, statement));
-        let installed = home.ask(PolicyAsk::Install { rules, signed }).unwrap();
+        let installed = home.ask(PolicyAsk::Install { rules, signed, accepted: None }).unwrap();
         assert!(matches!(installed, PolicyAnswer::Faulty(_)), "{shown}");
     }
     assert_eq!(home.add().rules, ["pure"]);
@@ -746,6 +746,58 @@ fn the_last_decisions_are_asked_again_and_rules_are_learned_from_refusals() {
     assert_eq!((learned.calls, learned.rules.as_str()), (0, "rules: []\n"));
 }
 
+/// By whatever door it comes: what would break much is installed by who has said that this is meant.
+#[test]
+fn what_would_break_more_than_five_calls_is_not_installed_without_the_phrase() {
+    let alice = approver("alice");
+    let home = Home::new();
+    home.install(&alice, rules(&[&alice], PURE)).unwrap();
+    for a in 0..7 {
+        assert_eq!(home.call("add", json!({"a": a, "b": 2})).status, Status::Success);
+    }
+    home.engine.record().unwrap().checkpoint().unwrap();
+    let nothing = rules(&[&alice], NOTHING);
+    let install = |accepted: Option<&str>| {
+        let signed = Box::new(SignedPolicy::sign(&alice, home.statement(&nothing)));
+        let accepted = accepted.map(str::to_owned);
+        home.ask(PolicyAsk::Install { rules: nothing.clone(), signed, accepted })
+    };
+    for said in [
+        None,
+        Some(""),
+        Some("yes"),
+        Some("break 6 calls"),
+        Some("break  7 calls"),
+        Some("break +7 calls"),
+    ] {
+        let problem = install(said).unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::Blocked, "{said:?}: {problem:?}");
+        assert!(problem.fix.contains("`break 7 calls`"), "{problem:?}");
+    }
+    assert_eq!(home.add().rules, ["pure"], "the old one holds");
+    // A proposal is asked for it as well.
+    let reply = home.call("policy.update", json!({"rules": nothing.text, "extensions": {}}));
+    let item = reply.review.unwrap();
+    let approve = |accepted: Option<&str>| {
+        let signed = Box::new(SignedPolicy::sign(&alice, home.statement(&nothing)));
+        let given = Box::new(home.given(item, &alice, Verdict::Approve));
+        let accepted = accepted.map(str::to_owned);
+        home.ask(PolicyAsk::Approve { item, given, signed, accepted })
+    };
+    let problem = approve(None).unwrap_err();
+    assert!(problem.fix.contains(" calls`"), "{problem:?}");
+    assert!(matches!(approve(Some("break 9 calls")), Ok(PolicyAnswer::Installed(2))));
+    assert_eq!(home.add().status, Status::Blocked);
+    // What breaks five or fewer needs none.
+    let home = Home::new();
+    home.install(&alice, rules(&[&alice], PURE)).unwrap();
+    for a in 0..5 {
+        home.call("add", json!({"a": a, "b": 2}));
+    }
+    home.engine.record().unwrap().checkpoint().unwrap();
+    assert_eq!(home.install(&alice, rules(&[&alice], NOTHING)), Ok(2));
+}
+
 #[test]
 fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
     let alice = approver("alice");
@@ -782,7 +834,7 @@ fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
     // Nor is a signature of another policy.
     let approve = |rules: &Rules| {
         let signed = Box::new(SignedPolicy::sign(&alice, home.statement(rules)));
-        home.ask(PolicyAsk::Approve { item: id, given: given(), signed })
+        home.ask(PolicyAsk::Approve { item: id, given: given(), signed, accepted: None })
     };
     assert!(approve(&rules(&[&alice], NOTHING)).is_err());
     assert_eq!(item().state, hotcell_review::State::Waiting);
@@ -799,6 +851,34 @@ fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
         panic!()
     };
     assert_eq!(told.value, Some(json!({"version": 2})));
+}
+
+/// Wherever it is, under whichever policy.
+#[test]
+fn no_tool_writes_to_an_anchor_that_was_configured_nor_to_what_else_is_protected() {
+    let alice = approver("alice");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let mut options = Options::at(dir.path().join("home"));
+    options.workspace = Some(dir.path().join("tree"));
+    options.anchor = crate::Anchor::File(dir.path().join("trail.txt"));
+    options.protected.kernel.push("mine.toml".to_owned());
+    let home = Home { engine: Engine::open(options).unwrap(), dir };
+    let denied = |path: &str| home.call("fs.write", json!({"path": path, "text": "x"}));
+    let all = "rules:\n  - { name: all, match: {}, action: allow }\n";
+    for _ in 0..2 {
+        for path in ["trail.txt", "deep/Trail.TXT", "anchor.log", "hotcell.db"] {
+            let reply = denied(path);
+            assert_eq!(
+                (reply.status, reply.rules),
+                (Status::Blocked, vec!["protect-audit".to_owned()]),
+                "{path}"
+            );
+        }
+        home.install(&alice, rules(&[&alice], all)).ok();
+    }
+    let reply = denied("a/mine.toml");
+    assert_eq!((reply.status, &*reply.rules[0]), (Status::Review, "protect-kernel"), "{reply:?}");
 }
 
 #[test]
@@ -867,34 +947,6 @@ export default function size(call: { tool: string; args: any }) {
     if (call.args.a > 100) return { decision: 'require_review', reason: 'rather large' };
     return call.args.a > 10 ? { decision: 'pass' } : { decision: 'allow', reason: 'small' };
 }";
-
-/// Wherever it is, under whichever policy.
-#[test]
-fn no_tool_writes_to_an_anchor_that_was_configured_nor_to_what_else_is_protected() {
-    let alice = approver("alice");
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("tree")).unwrap();
-    let mut options = Options::at(dir.path().join("home"));
-    options.workspace = Some(dir.path().join("tree"));
-    options.anchor = crate::Anchor::File(dir.path().join("trail.txt"));
-    options.protected.kernel.push("mine.toml".to_owned());
-    let home = Home { engine: Engine::open(options).unwrap(), dir };
-    let denied = |path: &str| home.call("fs.write", json!({"path": path, "text": "x"}));
-    let all = "rules:\n  - { name: all, match: {}, action: allow }\n";
-    for _ in 0..2 {
-        for path in ["trail.txt", "deep/Trail.TXT", "anchor.log", "hotcell.db"] {
-            let reply = denied(path);
-            assert_eq!(
-                (reply.status, reply.rules),
-                (Status::Blocked, vec!["protect-audit".to_owned()]),
-                "{path}"
-            );
-        }
-        home.install(&alice, rules(&[&alice], all)).ok();
-    }
-    let reply = denied("a/mine.toml");
-    assert_eq!((reply.status, &*reply.rules[0]), (Status::Review, "protect-kernel"), "{reply:?}");
-}
 
 #[test]
 fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
