@@ -25,7 +25,7 @@
 export interface Call {
     readonly operation: string;
     readonly tool: string;
-    /** The arguments, checked against the tool's schema. Integers beyond 2^53 lose their last digits. */
+    /** The arguments, checked against the tool's schema. With an integer beyond 2^53 no rule is asked: a deny. */
     readonly args: unknown;
     readonly path: string | null;
     readonly host: string | null;

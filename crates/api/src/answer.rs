@@ -259,11 +259,11 @@ pub fn answer(
             door.queue(QueueAsk::Await { item, patience, interrupt, attached })
         }
         Ask::Withdraw { item } => door.queue(QueueAsk::Cancel(word("/item", &item)?)),
-        Ask::Answer { item, given, policy } => {
+        Ask::Answer { item, given, policy, accepted } => {
             let (item, given) = (word("/item", &item)?, Box::new(given.read()?));
             match policy {
                 None => door.queue(QueueAsk::Answer { item, given }),
-                Some(signed) => door.approve_policy(item, given, &signed),
+                Some(signed) => door.approve_policy(item, given, &signed, accepted),
             }
         }
         Ask::Policy {} => door.policy(PolicyAsk::Show),
@@ -281,9 +281,9 @@ pub fn answer(
         }
         Ask::PolicyCompare { rules } => door.policy(PolicyAsk::Compare(rules.into())),
         Ask::PolicyLearn { since_ns } => door.policy(PolicyAsk::Learn { since: since_ns }),
-        Ask::PolicyInstall { rules, signature } => {
+        Ask::PolicyInstall { rules, signature, accepted } => {
             let signed = Box::new(word::<SignedPolicy>("/signature", &signature)?);
-            door.policy(PolicyAsk::Install { rules: rules.into(), signed })
+            door.policy(PolicyAsk::Install { rules: rules.into(), signed, accepted })
         }
         Ask::Tokens { after, limit } => {
             let limit = limit.unwrap_or(PAGE).min(PAGE_MOST);
@@ -475,9 +475,10 @@ impl Door<'_> {
         item: ItemId,
         given: Box<review::Given>,
         signed: &str,
+        accepted: Option<String>,
     ) -> Result<Answer, Problem> {
         let signed = Box::new(word::<SignedPolicy>("/policy", signed)?);
-        self.policy(PolicyAsk::Approve { item, given, signed })
+        self.policy(PolicyAsk::Approve { item, given, signed, accepted })
     }
 
     fn policy(&self, ask: PolicyAsk) -> Result<Answer, Problem> {

@@ -153,6 +153,9 @@ pub enum Ask {
         given: Given,
         #[serde(default)]
         policy: Option<String>,
+        /// For a policy that would break much: the phrase that the refusal without it names.
+        #[serde(default)]
+        accepted: Option<String>,
     },
     /// The policy that holds.
     Policy {},
@@ -182,6 +185,9 @@ pub enum Ask {
     PolicyInstall {
         rules: Rules,
         signature: String,
+        /// Where it would break much: the phrase that the refusal without it names.
+        #[serde(default)]
+        accepted: Option<String>,
     },
     Tokens {
         #[serde(default)]

@@ -2,19 +2,21 @@
 
 use std::fmt::Display;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use hotcell_approver::ItemId;
 use hotcell_engine::artifacts::{ArtifactAnswer, ArtifactAsk, Which};
 use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, Rules};
-use hotcell_engine::{Answer, Ask, Engine, QueueAnswer, QueueAsk, Queued};
+use hotcell_engine::{Answer, Ask, Engine, POLICY_FILE, QueueAnswer, QueueAsk, Queued};
 use hotcell_ledger::{Artifact, Role};
 use hotcell_review::{Item, Kind, MOST_PAGE, State};
 use serde_json::Value;
 
 use crate::kernel::Kernel;
+use crate::policy::Effect;
+
 use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::{home, policy, wait};
@@ -273,8 +275,8 @@ pub(crate) fn page(engine: &Engine, queued: &Queued) -> String {
 pub(crate) struct Proposed {
     pub(crate) rules: Rules,
     pub(crate) text: String,
-    /// How many of the last decisions it would break.
-    pub(crate) breaking: usize,
+    /// What has to be typed, if it would break much.
+    pub(crate) phrase: Option<String>,
 }
 
 /// What a proposed policy would change, while it waits; `None` of everything else.
@@ -289,8 +291,14 @@ pub(crate) fn proposed(engine: &Engine, queued: &Queued) -> Result<Option<Propos
         return Err(no_answer());
     };
     let PolicyAnswer::Shown(old) = policy::ask(engine, shown)? else { return Err(no_answer()) };
-    let (text, breaking) = policy::effect(engine, &old.rules, &rules)?;
-    Ok(Some(Proposed { rules, text: format!("change\n{}", block(&text)), breaking }))
+    let PolicyAnswer::Checked(checked) = policy::ask(engine, PolicyAsk::Check(rules.clone()))?
+    else {
+        return Err(no_answer());
+    };
+    let warned = policy::warned(Path::new(POLICY_FILE), &rules.text, &checked.warnings);
+    let Effect { text, phrase } = policy::effect(engine, &old.rules, &rules)?;
+    let text = format!("change\n{}", block(&(text + &warned)));
+    Ok(Some(Proposed { rules, text, phrase }))
 }
 
 /// The code that would run, or the lines that would change.

@@ -7,7 +7,7 @@ use hotcell_engine::{Ask, Engine, QueueAnswer, QueueAsk, Queued};
 use hotcell_review::{Given, Kind, State};
 use hotcell_types::Span;
 
-use crate::approvals::{self, asked};
+use crate::approvals::{self, Proposed, asked};
 use crate::config::Config;
 use crate::problem::{self, Problem};
 use crate::{home, key, policy, print};
@@ -84,12 +84,12 @@ fn answer(which: Which, verdict: Verdict, lasts: i64) -> Result<u8, Problem> {
             .fix("`hotcell approvals` lists what waits"));
     }
     let kind = item.kind;
-    let (approver, rules) = proven(&engine, &queued, verdict, terminal)
+    let (approver, agreed) = proven(&engine, &queued, verdict, terminal)
         .inspect_err(|problem| not_answered(&engine, id, problem))?;
     let given = Box::new(sign(&engine, &approver, &queued, (verdict, reason, lasts))?);
     let queued = match (verdict, kind) {
         (Verdict::Approve, Kind::Policy) => {
-            approve_policy(&engine, &approver, id, given, &rules.ok_or_else(no_answer)?)?
+            approve_policy(&engine, &approver, id, given, agreed.ok_or_else(no_answer)?)?
         }
         (Verdict::Reject, _) | (Verdict::Approve, Kind::Review | Kind::Blocked) => {
             let answer = asked(&engine, Ask::Queue(QueueAsk::Answer { item: id, given }))?;
@@ -116,14 +116,20 @@ fn no_answer() -> Problem {
     Problem::error("the queue gave no answer")
 }
 
-/// Shows the call to whoever is at the terminal, and has the key opened there. With the rules that were shown,
-/// if it is a policy.
+/// The rules that were shown, and the phrase that was typed for them.
+struct Agreed {
+    rules: Rules,
+    accepted: Option<String>,
+}
+
+/// Shows the call to whoever is at the terminal, and has the key opened there. With what was agreed to, if it is
+/// a policy.
 fn proven(
     engine: &Engine,
     queued: &Queued,
     verdict: Verdict,
     mut terminal: Terminal,
-) -> Result<(Approver, Option<Rules>), Problem> {
+) -> Result<(Approver, Option<Agreed>), Problem> {
     let home = Config::load()?.settings().home;
     // Whether there is one is told before anything is shown.
     key::read(&home)?;
@@ -133,12 +139,15 @@ fn proven(
         page.push_str(&proposed.text);
     }
     terminal.show(&page).map_err(|error| key::not_asked(&error.into()))?;
-    if let (Verdict::Approve, Some(proposed)) = (verdict, &proposed) {
-        policy::accepted_at(&mut terminal, proposed.breaking)?;
-    }
+    let agreed = match (verdict, proposed) {
+        (Verdict::Approve, Some(Proposed { rules, phrase, .. })) => {
+            Some(Agreed { rules, accepted: policy::accepted_at(&mut terminal, phrase)? })
+        }
+        _ => None,
+    };
     let why = format!("to {verdict} item {}", queued.item.id);
     let approver = key::open(&home, &mut terminal, &why)?;
-    Ok((approver, proposed.map(|proposed| proposed.rules)))
+    Ok((approver, agreed))
 }
 
 /// What the approver says of exactly the item that was shown.
@@ -164,12 +173,12 @@ fn approve_policy(
     approver: &Approver,
     item: ItemId,
     given: Box<Given>,
-    rules: &Rules,
+    Agreed { rules, accepted }: Agreed,
 ) -> Result<Queued, Problem> {
     let unexpected = || Problem::error("the policy gave no answer");
     // Of what was shown, whatever the row says by now.
-    let signed = Box::new(SignedPolicy::sign(approver, policy::prepared(engine, rules)?));
-    match policy::ask(engine, PolicyAsk::Approve { item, given, signed })? {
+    let signed = Box::new(SignedPolicy::sign(approver, policy::prepared(engine, &rules)?));
+    match policy::ask(engine, PolicyAsk::Approve { item, given, signed, accepted })? {
         PolicyAnswer::Installed(_) => approvals::one(engine, item),
         _ => Err(unexpected()),
     }

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use hotcell_approver::{Public, SignedPolicy};
 use hotcell_engine::Engine;
-use hotcell_engine::policy::{PolicyAnswer, PolicyAsk, Rules, Statement};
+use hotcell_engine::policy::{DEFAULT, PolicyAnswer, PolicyAsk, Rules, Statement};
 use hotcell_types::{Name, hex};
 use serde_json::json;
 
 use crate::config::Config;
+use crate::policy::Effect;
 use crate::print;
 use crate::problem::{self, Problem};
 use crate::{home, key, policy};
@@ -84,11 +85,18 @@ fn init(args: Args) -> Result<u8, Problem> {
                 Err(_) => key::make(&home, args.name.unwrap_or_else(own_name), &mut terminal)?,
             };
             let rules = args.profile.policy(&approver.public());
+            // What a home has done so far may be more than that allows.
+            let old = Rules { text: DEFAULT.to_owned(), ..Rules::default() };
+            let Effect { text, phrase } = policy::effect(&engine, &old, &rules)?;
+            if phrase.is_some() {
+                print::to_people(&text);
+            }
+            let accepted = policy::accepted_at(&mut terminal, phrase)?;
             let signed = SignedPolicy::sign(&approver, policy::prepared(&engine, &rules)?);
             let public = approver.public();
             let fingerprint = public.fingerprint().to_string();
             print::to_people(&format!("approver {} ({fingerprint})\n", public.name()));
-            let number = policy::install(&engine, rules, signed)?;
+            let number = policy::install(&engine, rules, signed, accepted)?;
             print::data(&match args.json {
                 true => print::document(&json!({
                     "version": 1, "number": number, "approver": public.name(),

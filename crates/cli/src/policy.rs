@@ -9,7 +9,7 @@ use hotcell_approver::SignedPolicy;
 use hotcell_engine::policy::{
     MODES, PolicyAnswer, PolicyAsk, Rules, STATES, ShownPolicy, Statement, Suppose, expectations,
 };
-use hotcell_engine::{Answer, Ask, Engine};
+use hotcell_engine::{Answer, Ask, Engine, POLICY_FILE};
 use hotcell_request::{Arguments, Label, Request, ToolName};
 use hotcell_types::{Door, Name, hex};
 use serde_json::json;
@@ -20,9 +20,9 @@ use crate::print::{self, harmless};
 use crate::problem::{self, Problem};
 use crate::{exit, home, key};
 
-pub(crate) use source::text;
 use source::told_at;
-pub(crate) use update::{accepted_at, effect, holds, install, prepared};
+pub(crate) use source::{text, warned};
+pub(crate) use update::{Effect, accepted_at, effect, holds, install, prepared};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -147,6 +147,20 @@ pub(crate) fn ask(engine: &Engine, ask: PolicyAsk) -> Result<PolicyAnswer, Probl
     }
 }
 
+/// That the policy that holds can be used, with what its authors might not have meant.
+pub(crate) fn ready(engine: &Engine) -> Result<(), Problem> {
+    engine.can_decide()?;
+    let warnings = engine.policy_warnings()?;
+    if warnings.is_empty() {
+        return Ok(());
+    }
+    let PolicyAnswer::Shown(shown) = ask(engine, PolicyAsk::Show)? else {
+        return Err(unexpected());
+    };
+    print::to_people(&warned(Path::new(POLICY_FILE), &shown.rules.text, &warnings));
+    Ok(())
+}
+
 fn some(count: usize, what: &str) -> String {
     let more = if count == 1 { "" } else { "s" };
     format!("{count} {what}{more}")
@@ -168,15 +182,6 @@ fn check(file: &Path, json: bool) -> Result<u8, Problem> {
             print::data(&print::document(&hotcell_api::Checked::good(checked)))
         }
         PolicyAnswer::Checked(checked) => {
-            for warning in &checked.warnings {
-                print::to_people(&told_at(
-                    file,
-                    &rules.text,
-                    warning.at,
-                    "warning: ",
-                    &warning.what,
-                ));
-            }
             print::data(&format!("good: {}\n", some(checked.rules, "rule")))
         }
         _ => return Err(unexpected()),

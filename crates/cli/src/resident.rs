@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::config::Config;
+use crate::policy;
 use crate::print;
 use crate::problem::{self, Problem};
 use crate::{exit, home};
@@ -83,7 +84,7 @@ fn serve(args: StartArgs) -> Result<u8, Problem> {
     let watch = traces.clone().map(|traces| Observer::new(Some(traces)).watch());
     let stays = StayBounds::default();
     let engine = home::open_with(Options { watch, stays, ..options })?;
-    engine.can_decide()?;
+    policy::ready(&engine)?;
     let engine = Arc::new(engine);
     let server = listen(&config.settings().home, Desk::new(Arc::clone(&engine)))?;
     // Who started it waits for that.

@@ -15,6 +15,7 @@ use hotcell_types::Span;
 
 use crate::config::Config;
 use crate::home;
+use crate::policy;
 use crate::print;
 use crate::problem::{self, Problem};
 use crate::resident;
@@ -80,7 +81,7 @@ fn serve(args: Args) -> Result<u8, Problem> {
         ..options
     })?;
     let mut lock = HomeLock::take(&home).map_err(|error| not_alone(&error))?;
-    engine.can_decide()?;
+    policy::ready(&engine)?;
     let engine = Arc::new(engine);
     // Commands of this user come in through the socket, to the same engine.
     let desk = Desk::new(Arc::clone(&engine)).counted(observer.counts());

@@ -8,16 +8,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hotcell_policy::{Account, Constraints, Permit, Spoken, Verdict};
+use hotcell_policy::{Account, Constraints, Permit, Settled, Verdict};
 use hotcell_request::{Arguments, Call, Request};
 use hotcell_sandbox::{Item, What, WorkingCopy};
 use hotcell_tools::change;
 use hotcell_types::{Bytes, Decision, Limits};
 use hotcell_workspace::{
-    self as workspace, ApplyError, Cause, Change, Changeset, DiffBounds, Digest, Handover,
-    Measured, Refused, Root, Snapshot, SnapshotBounds,
+    self as workspace, ApplyError, Cause, Change, ChangeKind, Changeset, DiffBounds, Digest,
+    Handover, Measured, Refused, Root, Snapshot, SnapshotBounds,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -213,49 +213,73 @@ impl Read for Part<'_> {
     }
 }
 
+/// Why a change may not be made, and what to do about it.
+struct NotAllowed {
+    why: String,
+    fix: String,
+}
+
 impl Engine {
-    /// Makes the changes of a run in the workspace, if the policy allows every single one.
+    /// Makes the changes of a run in the workspace, if the policy allows every single one. `own` are paths that
+    /// its tool writes without being told to.
     pub(crate) fn apply(
         &self,
         permit: &Permit<'_>,
         root: &Root,
         changes: &Changeset,
         spool: &Spool,
+        own: &[&str],
     ) -> Result<(), Problem> {
         let content = |digest: &Digest| spool.content(digest);
         // One version decides on all of it: what each of two allows in part, neither allows.
         let book = self.book()?;
-        let allow = |change: &Change| self.allow(permit, &book, change);
+        let (facts, _) = self.facts_of(permit.call().caller(), &book)?;
+        let settled = Arc::new(permit.settles(&book.policy, &facts, own));
+        let mut fix = None;
+        let allow = |change: &Change| {
+            self.allow(permit, &book, &settled, change).map_err(|not| {
+                fix = Some(not.fix);
+                Refused(not.why)
+            })
+        };
         // The run is over, and to give up now would be to have run for nothing.
         let patience = permit.call().timeout().duration();
         let applied = workspace::apply_within(patience, root, changes, content, allow);
-        applied.map(drop).map_err(not_applied)
+        applied.map(drop).map_err(|error| not_applied(error, fix))
     }
 
     /// Each change is judged as a call of its own, by the same caller, within the call that made it, and by
-    /// the policy that holds when they are applied. It is held to what the call itself is bound to as well. A
-    /// refusal is on the disk before it is told.
-    fn allow(&self, permit: &Permit<'_>, book: &Book, change: &Change) -> Result<(), Refused> {
+    /// the policy that holds when they are applied; what was settled about the call is not asked again. It is
+    /// held to what the call itself is bound to as well. A refusal is on the disk before it is told.
+    fn allow(
+        &self,
+        permit: &Permit<'_>,
+        book: &Book,
+        settled: &Arc<Settled>,
+        change: &Change,
+    ) -> Result<(), NotAllowed> {
         within(permit.constraints(), change)?;
-        let call = self.call_of(permit.call(), change).map_err(Refused)?;
-        let mut weighed = self.weigh(&call, book).map_err(|problem| Refused(problem.why))?;
-        let (decision, account, why) = match weighed.judge(&call, book) {
+        let call = self.call_of(permit.call(), change).map_err(NotAllowed::internal)?;
+        let weighed = self.weigh(&call, book);
+        let mut weighed = weighed.map_err(|Problem { why, fix, .. }| NotAllowed { why, fix })?;
+        weighed.facts.settled = Some(Arc::clone(settled));
+        let verdict = weighed.judge(&call, book);
+        let (account, not) = match &verdict {
             Verdict::Allow(permit) => return within(permit.constraints(), change),
-            Verdict::Deny(account) | Verdict::Review(account)
-                if is_what_was_asked_for(permit, &call, &account, book) =>
-            {
-                return Ok(());
-            }
-            Verdict::Deny(account) | Verdict::Ask(account) => (Decision::Deny, account, ""),
-            Verdict::Review(account) => {
-                (Decision::Review, account, "somebody has to agree first: ")
+            Verdict::Review(account) => (account, to_be_looked_at(account, book, change)),
+            Verdict::Deny(account) | Verdict::Ask(account) => {
+                let help = verdict.would_allow(&book.policy, &call);
+                let is_rule = help.starts_with("- ");
+                let fix = if is_rule { format!("a policy with this:\n{help}") } else { help };
+                (account, NotAllowed { why: denied(account), fix })
             }
         };
-        let refusal = Story::new(&call, &weighed.facts, &account, book).refusal(decision);
-        Err(Refused(match self.record_now(refusal) {
-            Ok(()) => format!("{why}{}", account.reason()),
-            Err(problem) => problem.why,
-        }))
+        // Nobody is asked about a part of what is over: it is a refusal as any other.
+        let refusal = Story::new(&call, &weighed.facts, account, book).refusal(Decision::Deny);
+        match self.record_now(refusal) {
+            Ok(()) => Err(not),
+            Err(Problem { why, fix, .. }) => Err(NotAllowed { why, fix }),
+        }
     }
 
     fn call_of(&self, parent: &Call, change: &Change) -> Result<Call, String> {
@@ -269,43 +293,59 @@ impl Engine {
     }
 }
 
-/// Whether a call was itself allowed to write there, with a token or because somebody agreed. That is not
-/// asked for twice, unless a rule says something that it did not say of the call.
-fn is_what_was_asked_for(
-    permit: &Permit<'_>,
-    change: &Call,
-    account: &Account<'_>,
-    book: &Book,
-) -> bool {
-    let (call, said) = (permit.call(), permit.account().spoken());
-    let named = call.paths();
-    let was_said = |spoken: &Spoken<'_>| said.iter().any(|one| one.rule == spoken.rule);
-    permit.policy() == book.policy.digest()
-        && call.operation() == change.operation()
-        && change.each_path().all(|path| named.contains(&path))
-        && account.spoken().iter().all(|spoken| match spoken.decision {
-            Decision::Deny => false,
-            Decision::Review => was_said(spoken),
-            Decision::Allow => true,
-        })
+impl NotAllowed {
+    fn internal(why: String) -> NotAllowed {
+        NotAllowed { why, fix: LEAVE.to_owned() }
+    }
+}
+
+const LEAVE: &str = "leave such paths alone, or have the policy changed";
+
+/// Who denies a change, and why.
+fn denied(account: &Account<'_>) -> String {
+    match account.decision() {
+        None => account.reason(),
+        Some(_) => told(account, Decision::Deny, "denies it"),
+    }
+}
+
+fn told(account: &Account<'_>, decision: Decision, does: &str) -> String {
+    let spoken = account.spoken().iter().filter(|spoken| spoken.decision == decision);
+    let told = spoken.map(|spoken| format!("`{}` {does}: {}", spoken.rule, spoken.reason));
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// A rule wants somebody to look at this change who was not asked about it when the call was.
+fn to_be_looked_at(account: &Account<'_>, book: &Book, change: &Change) -> NotAllowed {
+    let why = told(account, Decision::Review, "wants somebody to agree to this very change");
+    let fix = match change.kind {
+        ChangeKind::Added | ChangeKind::Modified if book.can_answer() => format!(
+            "make this one with `fs.write` by itself, which an approver is asked about, and the others without \
+             it; or leave `{}` alone",
+            change.path
+        ),
+        _ => LEAVE.to_owned(),
+    };
+    NotAllowed { why, fix }
 }
 
 /// What the rules that allow a change bind it to.
-fn within(constraints: &Constraints, change: &Change) -> Result<(), Refused> {
+fn within(constraints: &Constraints, change: &Change) -> Result<(), NotAllowed> {
     let bytes = change.bytes;
     match constraints.max_file_size {
-        Some(most) if bytes > most.get() => {
-            Err(Refused(format!("it has {bytes} bytes, and the policy allows {most}")))
-        }
+        Some(most) if bytes > most.get() => Err(NotAllowed {
+            why: format!("it has {bytes} bytes, and the policy allows {most}"),
+            fix: "write less, or have the policy changed".to_owned(),
+        }),
         _ => Ok(()),
     }
 }
 
-fn not_applied(error: ApplyError) -> Problem {
+fn not_applied(error: ApplyError, fix: Option<String>) -> Problem {
     let why = error.to_string();
     match error {
         ApplyError::Untouched(Cause::Refused { .. }) => {
-            let fix = "leave such paths alone, or have the policy changed";
+            let fix = fix.unwrap_or_else(|| LEAVE.to_owned());
             Problem::new("what the run changed was not applied", why, fix).of(ProblemKind::Blocked)
         }
         ApplyError::Untouched(Cause::Conflicts(_)) => {

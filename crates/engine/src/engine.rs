@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use hotcell_bearer::Ring;
 use hotcell_egress::Gate as WayOut;
-use hotcell_policy::Snapshot;
+use hotcell_policy::{Protected, Snapshot};
 use hotcell_record::{
     AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
 };
@@ -96,6 +96,8 @@ pub struct Options {
     pub anchor: Anchor,
     /// How runs and tools reach a network, where the policy lets them.
     pub network: NetworkOptions,
+    /// What the built-in rules of the home's policy protect by name, besides the anchor if it is a file.
+    pub protected: Protected,
     /// What decides on calls in place of the home's own policy.
     pub policy: Option<Snapshot>,
     /// Who is told how far each call has come.
@@ -118,6 +120,7 @@ impl Options {
             stays: StayBounds::default(),
             anchor: Anchor::Home,
             network: NetworkOptions::default(),
+            protected: Protected::default(),
             policy: None,
             watch: None,
         }
@@ -125,6 +128,17 @@ impl Options {
 
     pub(crate) fn settings(&self) -> Settings {
         Settings { minimum: self.minimum, home: self.home.clone() }
+    }
+
+    /// Wherever the anchor is, no tool writes to a file of its name.
+    fn protected(&self) -> Protected {
+        let mut protected = self.protected.clone();
+        if let Anchor::File(path) = &self.anchor
+            && let Some(name) = path.file_name()
+        {
+            protected.audit.push(name.to_string_lossy().into_owned());
+        }
+        protected
     }
 
     fn of_record(&self) -> hotcell_record::Options {
@@ -256,6 +270,8 @@ pub struct Engine {
     /// Those of whoever embeds this.
     added: RwLock<HashMap<(ToolName, Version), Added>>,
     pub(crate) rulebook: Rulebook,
+    /// What the built-in rules protect by name.
+    pub(crate) protected: Protected,
     pub(crate) zygotes: bool,
     pub(crate) ceiling: SomeLimits,
     urgent: Vec<(Caller, Priority)>,
@@ -332,12 +348,13 @@ impl Engine {
         let workspace = workspace.transpose()?;
         let (registry, built_in) = built_in()?;
         let settings = options.settings();
-        let of_record = options.of_record();
+        let (of_record, protected) = (options.of_record(), options.protected());
         Ok(Engine {
             registry,
             built_in,
             added: RwLock::default(),
             rulebook: Rulebook::new(&options.home, options.policy),
+            protected,
             zygotes: options.zygotes,
             ceiling: options.ceiling,
             urgent: options.urgent,

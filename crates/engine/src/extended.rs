@@ -10,6 +10,7 @@ use hotcell_policy::{Extension as Answer, Facts, Spoken};
 use hotcell_request::Call;
 use hotcell_types::Decision;
 use hotcell_workspace::{Seen, Window};
+use serde_json::{Number, Value};
 
 use crate::rulebook::Book;
 
@@ -24,7 +25,12 @@ const FOUND_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn window(book: &Arc<Book>, call: &Call, facts: &Facts) -> Window {
     let (book, call, facts) = (Arc::clone(book), call.clone(), facts.clone());
     if book.extension.is_none() {
-        let seen = move |path: &str| match book.policy.shows(&call, &facts, path) {
+        let seen = move |path: &str| match book.policy.shows(
+            &call,
+            &facts,
+            path,
+            &Answer::NotConfigured,
+        ) {
             true => Seen::Yes,
             false => Seen::No,
         };
@@ -52,12 +58,9 @@ impl Known {
             return seen;
         }
         let Some(extension) = &book.extension else { return Seen::Unknown };
-        let shows = |said| {
-            let facts = Facts { extension: Answer::Answered(said), ..facts.clone() };
-            match book.policy.shows(call, &facts, path) {
-                true => Seen::Yes,
-                false => Seen::No,
-            }
+        let shows = |said| match book.policy.shows(call, facts, path, &Answer::Answered(said)) {
+            true => Seen::Yes,
+            false => Seen::No,
         };
         // What would not be shown whatever they say needs no question.
         if shows(vec![Spoken::new("extension", Decision::Allow, "")]) == Seen::No {
@@ -91,6 +94,9 @@ fn ask_about(
     facts: &Facts,
     paths: &[Option<&str>],
 ) -> Result<Vec<Spoken<'static>>, String> {
+    if let Some(number) = inexact(call.args()) {
+        return Err(format!("{number} is no number that they can tell from its neighbours"));
+    }
     let (operation, tool) = (call.operation().to_string(), call.name().to_string());
     let tags: Vec<String> = facts.tags.iter().map(|tag| tag.as_str().to_owned()).collect();
     let caller = call.caller();
@@ -127,6 +133,22 @@ fn ask_about(
         }
     }
     Ok(together(said))
+}
+
+/// The first integer that is another one in TypeScript, where each number is a double: what is judged has to be
+/// what is carried out.
+fn inexact(value: &Value) -> Option<&Number> {
+    /// Up to here each integer is a double, and no other integer is the same one.
+    const EXACT: u64 = (1 << 53) - 1;
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            whole.filter(|whole| *whole > EXACT).map(|_| number)
+        }
+        Value::Array(items) => items.iter().find_map(inexact),
+        Value::Object(members) => members.values().find_map(inexact),
+        Value::Null | Value::Bool(_) | Value::String(_) => None,
+    }
 }
 
 /// Where there is nothing to name, nothing is asked about once.

@@ -92,8 +92,9 @@ impl Engine {
             Work::InSandbox { tool, job, crossing, copied, inside } => {
                 // Until the run is over.
                 let _held = ready.held;
-                let (id, hidden) = (call.id(), ready.hidden);
-                let run = Run { id, job: *job, crossing, copied, inside, attached, reins, hidden };
+                let (id, hidden, own) = (call.id(), ready.hidden, ready.also_writes);
+                let job = *job;
+                let run = Run { id, job, crossing, copied, inside, own, attached, reins, hidden };
                 self.in_a_sandbox(&permit, tool, run)
             }
         }
@@ -106,7 +107,7 @@ impl Engine {
         run: Run<'_, '_>,
     ) -> Done {
         let root = run.copied.as_ref().map(|(_, root)| root.clone());
-        let limits = Some(run.job.limits);
+        let (limits, own) = (Some(run.job.limits), run.own);
         let (mut outcome, Left { brought, files, live, traffic }) = match self.run(run) {
             Ok(ran) => ran,
             Err(refusal) => return Done::failed(refusal.into()),
@@ -119,7 +120,7 @@ impl Engine {
             (Some(Ok((changes, spool))), Some(root)) => {
                 ran.changes = Some(changes);
                 let done = Done::of(tool.answer(&ran));
-                self.bring(permit, &ran, &root, &spool, done)
+                self.bring(permit, &ran, (&root, own), &spool, done)
             }
         };
         // A run that ended badly is told so, with what it printed.
@@ -133,20 +134,20 @@ impl Engine {
         &self,
         permit: &Permit<'_>,
         ran: &Ran,
-        root: &Root,
+        (root, own): (&Root, &[&str]),
         spool: &Spool,
         done: Done,
     ) -> Done {
         let came_to_its_end = matches!(ran.status, Status::Success | Status::Failure);
         let changes = ran.changes.as_ref().filter(|_| came_to_its_end && done.value.is_some());
-        match changes.map(|changes| self.apply(permit, root, changes, spool)) {
+        match changes.map(|changes| self.apply(permit, root, changes, spool, own)) {
             None | Some(Ok(())) => done,
             Some(Err(problem)) => Done::failed(problem),
         }
     }
 
     fn run(&self, run: Run<'_, '_>) -> Result<(Outcome, Left), Refusal> {
-        let Run { id, mut job, crossing, copied, inside, attached, reins, hidden } = run;
+        let Run { id, mut job, crossing, copied, inside, own: _, attached, reins, hidden } = run;
         let limits = job.limits;
         let bounds = attached.from.as_ref().map(|from| from.bounds);
         job.command.forks &= self.zygotes && !bounds.is_some_and(|bounds| bounds.no_zygote);
@@ -210,6 +211,8 @@ struct Run<'a, 'b> {
     copied: Option<(Arc<Copied>, Root)>,
     /// The sandbox that stays and that it runs in, which it leaves when it has ended.
     inside: Option<Inside>,
+    /// What its tool writes without being told to.
+    own: &'static [&'static str],
     attached: &'a mut Attached<'b>,
     reins: &'a Reins,
     /// What of the files that it makes is not kept.

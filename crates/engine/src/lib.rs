@@ -83,7 +83,7 @@ pub use hotcell_environment::requirement::{
     MOST_BYTES as MOST_REQUIREMENTS, lines as requirement_lines,
 };
 pub use hotcell_glob::HostPattern;
-pub use hotcell_policy::Snapshot as Policy;
+pub use hotcell_policy::{Protected, Snapshot as Policy};
 pub use hotcell_review::Workflow;
 pub use hotcell_sandbox::{Sink, lang};
 pub use hotcell_tools::{Changes, Way, environment as env, exec, run, stay as sandboxes};

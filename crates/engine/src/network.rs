@@ -15,7 +15,7 @@ use hotcell_egress::{
     Refused as NotReached, Ruling, Settings, Starter, System, Wanted,
 };
 use hotcell_glob::HostPattern;
-use hotcell_policy::{Account, Facts, Verdict, judge};
+use hotcell_policy::{Account, Facts, Verdict};
 use hotcell_record::{AppendError, Draft, Durability, Kind, Payload, Record, now};
 use hotcell_request::{Arguments, Call, Registry, Request, canonical};
 use hotcell_sandbox::{Network, Refusal as NotRun, Sandbox};
@@ -334,12 +334,14 @@ impl Border {
         Facts { now: now(), ..self.facts.clone() }
     }
 
-    /// What goes through a tunnel that nobody looks into could be any request: one that a rule denies is enough.
+    /// What goes through a tunnel that nobody looks into could be any request: one that a rule denies is enough,
+    /// or an extension.
     fn denied_in_it(&self, wanted: &Wanted, facts: &Facts) -> Option<Call> {
+        let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
         METHODS.iter().find_map(|method| {
             let asked = Wanted { method: Some((*method).to_owned()), ..wanted.clone() };
             let call = self.call_of(host_text(wanted), &asked).ok()?;
-            let verdict = judge(&self.book.policy, &call, facts);
+            let verdict = judge_asking(policy, extension, &call, &mut facts.clone());
             let is_denied = match &verdict {
                 Verdict::Deny(account) => account.decision().is_some(),
                 // Nobody can agree to a request that nobody sees.
@@ -369,14 +371,10 @@ impl Border {
     fn decide(&self, wanted: &Wanted) -> Result<(), Refused> {
         let mut facts = self.facts();
         let denied = wanted.is_tunnel().then(|| self.denied_in_it(wanted, &facts)).flatten();
-        let is_denied = denied.is_some();
         let call = denied.map_or_else(|| self.call_of(host_text(wanted), wanted), Ok);
         let call = call.inspect_err(|refused| self.note(wanted, &refused.why))?;
         let (policy, extension) = (&self.book.policy, self.book.extension.as_ref());
-        let verdict = match is_denied {
-            true => judge(policy, &call, &facts),
-            false => judge_asking(policy, extension, &call, &mut facts),
-        };
+        let verdict = judge_asking(policy, extension, &call, &mut facts);
         let story = |account: &Account<'_>| Story::new(&call, &facts, account, &self.book);
         let mut new = None;
         let (draft, decided) = match &verdict {

@@ -28,7 +28,7 @@ use crate::prepare::{Ready, Work, below_policy};
 use crate::products::without_secrets;
 use crate::queue::{Wanting, is_silence};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
-use crate::rulebook::{Book, Steady, stale};
+use crate::rulebook::{Book, PATIENCE, Steady, stale};
 use crate::spend::{Spend, Unspent};
 use crate::stage::Stage;
 use crate::story::{self, Story};
@@ -73,6 +73,8 @@ impl Done {
 struct Basis<'a> {
     book: &'a Arc<Book>,
     facts: &'a Facts,
+    /// It was judged before, by a policy that has been replaced, and nothing came of that.
+    is_again: bool,
     /// Until it is begun, this process changes no policy.
     steady: Steady<'a>,
 }
@@ -87,6 +89,18 @@ enum NotBegun {
     Stale(Problem),
     Other(Problem),
 }
+
+/// A call that was judged by a policy that holds no more, before it was begun.
+struct Replaced<'a> {
+    /// Everything that came with it.
+    attached: Attached<'a>,
+    /// The version that judged it.
+    number: u64,
+    problem: Problem,
+}
+
+/// The reply, or a call that has to be judged again.
+type Judged<'a> = Result<Reply, Box<Replaced<'a>>>;
 
 impl Engine {
     /// Carries out one call, or says why not. Exactly one reply, whatever happens.
@@ -115,47 +129,82 @@ impl Engine {
         }
     }
 
-    /// Decides, by one version of the policy, and does what was decided. An extension or an approver is
-    /// asked only where that could change something. A call that comes from the queue (`by`) is carried out
-    /// with the approval that was given there, or not at all: otherwise it could be carried out twice.
+    /// Decides, and does what was decided. Another process may replace the policy before the call is begun: then
+    /// it is judged again, by the version that holds now, so that each call is decided by one and none is lost.
+    /// A call that comes from the queue (`by`) is carried out with the approval that was given there, or not at
+    /// all: otherwise it could be carried out twice.
     pub(crate) fn judged(
         &self,
         call: &Call,
         by: Option<ItemId>,
         asked: &SomeLimits,
-        attached: Attached<'_>,
+        mut attached: Attached<'_>,
     ) -> Reply {
         self.passed(call.id(), Stage::Called);
+        let (until, mut is_again) = (Instant::now() + PATIENCE, false);
+        loop {
+            let replaced = match self.judged_once(call, (by, is_again), asked, attached) {
+                Ok(reply) => return reply,
+                Err(replaced) => replaced,
+            };
+            self.rulebook.forget();
+            let is_replaced = match self.book() {
+                Ok(book) => book.number != replaced.number,
+                Err(problem) => return self.undecided(call, problem),
+            };
+            // One that is gone judges nobody; who changes it without end is waited for so long.
+            if !is_replaced || Instant::now() >= until {
+                return match replaced.problem.is_busy() {
+                    true => Reply::failed(call.id(), replaced.problem),
+                    false => self.undecided(call, replaced.problem),
+                };
+            }
+            (attached, is_again) = (replaced.attached, true);
+        }
+    }
+
+    /// The same by one version of the policy. An extension or an approver is asked only where that could change
+    /// something.
+    fn judged_once<'a>(
+        &self,
+        call: &Call,
+        (by, is_again): (Option<ItemId>, bool),
+        asked: &SomeLimits,
+        attached: Attached<'a>,
+    ) -> Judged<'a> {
         let steady = self.rulebook.steady();
         let weighed = self.book().and_then(|book| Ok((self.weigh(call, &book)?, book)));
         let (mut weighed, book) = match weighed {
             Ok(weighed) => weighed,
-            Err(problem) => return self.undecided(call, problem),
+            Err(problem) => return Ok(self.undecided(call, problem)),
         };
         let verdict = weighed.judge(call, &book);
         let verdict = match self.weigh_approval(&verdict, by, call, &book, &mut weighed) {
             Ok(false) => match by {
-                Some(item) => return self.drifted(call, item, (&weighed, &book), &verdict),
+                Some(item) => return Ok(self.drifted(call, item, (&weighed, &book), &verdict)),
                 None => verdict,
             },
             Ok(true) => judge(&book.policy, call, &weighed.facts),
-            Err(problem) => return self.undecided(call, problem),
+            Err(problem) => return Ok(self.undecided(call, problem)),
         };
         match verdict {
             Verdict::Allow(permit) => {
                 let Weighed { facts, spend } = weighed;
-                let basis = Basis { book: &book, facts: &facts, steady };
+                let basis = Basis { book: &book, facts: &facts, is_again, steady };
                 self.permitted(permit, basis, spend, asked, attached)
             }
             Verdict::Review(account) => {
                 let wanting = Wanting::review(call, &book, account);
-                self.put_before_somebody(&wanting, weighed, asked, attached)
+                Ok(self.put_before_somebody(&wanting, weighed, asked, attached))
             }
             Verdict::Deny(account) if call.asks() && is_silence(&account) && book.can_answer() => {
                 let wanting = Wanting::blocked(call, &book, account);
-                self.put_before_somebody(&wanting, weighed, asked, attached)
+                Ok(self.put_before_somebody(&wanting, weighed, asked, attached))
             }
-            Verdict::Deny(_) | Verdict::Ask(_) => self.refused(call, &book, &weighed, &verdict),
+            Verdict::Deny(_) | Verdict::Ask(_) => match self.surely_has(&book) {
+                Ok(()) => Ok(self.refused(call, &book, &weighed, &verdict)),
+                Err(problem) => Err(Box::new(Replaced { attached, number: book.number, problem })),
+            },
         }
     }
 
@@ -190,9 +239,6 @@ impl Engine {
         else {
             return Reply::failed(call.id(), panicked());
         };
-        if let Err(problem) = self.surely_has(book) {
-            return self.undecided(call, problem);
-        }
         let story = Story::new(call, &weighed.facts, account, book);
         let refusal = story.refusal(Decision::Deny);
         match self.record_refusal(refusal, &weighed.spend) {
@@ -215,14 +261,14 @@ impl Engine {
     }
 
     /// Everything that a verdict of allow leads to.
-    fn permitted(
+    fn permitted<'a>(
         &self,
         permit: Permit<'_>,
         basis: Basis<'_>,
         spend: Spend,
         asked: &SomeLimits,
-        mut attached: Attached<'_>,
-    ) -> Reply {
+        mut attached: Attached<'a>,
+    ) -> Judged<'a> {
         let call = permit.call();
         let story =
             Story::new(call, basis.facts, permit.account(), basis.book).with_bearer(spend.bearer());
@@ -232,10 +278,13 @@ impl Engine {
         let allowed = allowed.and_then(|()| below_policy(asked, constraints));
         let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
         if let Err(problem) = allowed {
-            return self.not_begun(call, &story, problem);
+            return Ok(self.not_begun(call, &story, problem));
         }
-        if let Err(problem) = self.within_its_rate(call, story.begun()) {
-            return self.noted(call, &story, Done::failed(problem));
+        // However often it is judged, it is one call.
+        if !basis.is_again
+            && let Err(problem) = self.within_its_rate(call, story.begun())
+        {
+            return Ok(self.noted(call, &story, Done::failed(problem)));
         }
         // What uses something up is carried out.
         let uses_up = spend.is_of_bearers();
@@ -243,29 +292,30 @@ impl Engine {
         let key = self.key(call, from.as_ref()).filter(|_| !uses_up);
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
             let done = within_output(call, constraints, Done::value(value));
-            return Reply { cached: true, ..self.noted(call, &story, done) };
+            return Ok(Reply { cached: true, ..self.noted(call, &story, done) });
         }
         let tenant = call.caller().tenant.as_str();
         let trial = match self.breakers.pass(tenant, call.tool().label(), story.begun()) {
             Ok(trial) => trial,
-            Err(open) => return self.noted(call, &story, left_alone(call, open.retry_after)),
+            Err(open) => return Ok(self.noted(call, &story, left_alone(call, open.retry_after))),
         };
-        let mut ready = match self.prepare(call, constraints, &mut attached) {
+        let mut ready = match self.prepare(call, constraints, &attached) {
             Ok(ready) => ready,
-            Err(problem) => return self.not_begun(call, &story, problem),
+            Err(problem) => return Ok(self.not_begun(call, &story, problem)),
         };
         let story = story.hiding(ready.secrets());
         ready.look_through(|| extended::window(basis.book, call, basis.facts));
         if let Err(problem) = ready.watch(|| self.border(basis.book, basis.facts, call)) {
-            return self.not_begun(call, &story, problem);
+            return Ok(self.not_begun(call, &story, problem));
         }
         self.passed(call.id(), Stage::Prepared);
         let reply = if call.effects().can_change_something() || uses_up {
-            self.with_intent(permit, &story, (basis, spend), ready, attached)
+            self.with_intent(permit, &story, (basis, spend), ready, attached)?
         } else if let Err(problem) = self.surely_has(basis.book) {
-            self.undecided(call, problem)
+            return Err(Box::new(Replaced { attached, number: basis.book.number, problem }));
         } else {
             drop(basis.steady);
+            attached.stdin = None;
             let done = self.tried(permit, ready, attached);
             self.noted(call, &story, done)
         };
@@ -277,7 +327,7 @@ impl Engine {
         if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
             self.keep(call, from.as_ref(), (key, value), Instant::now());
         }
-        reply
+        Ok(reply)
     }
 
     /// A call of another tenant is as good as none.
@@ -318,14 +368,14 @@ impl Engine {
     }
 
     /// On the disk before it happens; what cannot be recorded does not happen.
-    fn with_intent(
+    fn with_intent<'a>(
         &self,
         permit: Permit<'_>,
         story: &Story<'_>,
         (basis, spend): (Basis<'_>, Spend),
         mut ready: Ready<'_>,
-        attached: Attached<'_>,
-    ) -> Reply {
+        mut attached: Attached<'a>,
+    ) -> Judged<'a> {
         let call = permit.call();
         let item = spend.approval.as_ref().map(|approval| approval.item);
         let origin = story.origin();
@@ -336,10 +386,11 @@ impl Engine {
         ready.hidden = Some(Arc::clone(&hidden));
         let kept = match item.map_or(Ok(Vec::new()), |_| self.kept_while_waiting(call)) {
             Ok(kept) => kept,
-            Err(problem) => return Reply::failed(call.id(), problem),
+            Err(problem) => return Ok(Reply::failed(call.id(), problem)),
         };
         given.retain(|product| !kept.iter().any(|kept| product.is(kept)));
         let begun = self.begin(story.intent(), (basis.book, spend), &origin, given, &ready);
+        let number = basis.book.number;
         drop(basis.steady);
         let (mut given, intent) = match begun {
             Ok(begun) => begun,
@@ -349,19 +400,17 @@ impl Engine {
                     Some(_) => Reply::failed(call.id(), problem),
                     None => self.not_begun(call, story, problem),
                 };
-                return Reply { is_unspent: true, ..reply };
+                return Ok(Reply { is_unspent: true, ..reply });
             }
             Err(NotBegun::Taken) => {
-                return Reply { is_unspent: true, ..Reply::failed(call.id(), goes_on()) };
+                return Ok(Reply { is_unspent: true, ..Reply::failed(call.id(), goes_on()) });
             }
-            // Whoever asks again is judged by the policy that holds now; one that is gone judges nobody.
-            Err(NotBegun::Stale(problem)) if !problem.is_busy() => {
-                return self.undecided(call, problem);
+            Err(NotBegun::Stale(problem)) => {
+                return Err(Box::new(Replaced { attached, number, problem }));
             }
-            Err(NotBegun::Stale(problem) | NotBegun::Other(problem)) => {
-                return Reply::failed(call.id(), problem);
-            }
+            Err(NotBegun::Other(problem)) => return Ok(Reply::failed(call.id(), problem)),
         };
+        attached.stdin = None;
         given.artifacts.extend(kept);
         self.passed(call.id(), Stage::Intended);
         // There is something to be kept after the outcome.
@@ -394,10 +443,10 @@ impl Engine {
             }
             Err(error) => Reply::failed(call.id(), not_recorded(&error)),
         };
-        match item {
+        Ok(match item {
             Some(item) => self.keep_result(&call.caller().tenant, item, &hidden, reply),
             None => reply,
-        }
+        })
     }
 
     /// Records the intent, with what the call is given.
@@ -413,10 +462,7 @@ impl Engine {
             let record = self.recording().map_err(NotBegun::Other)?;
             let begun = self.artifacts.begin_spending(record, intent, origin, given, spend);
             begun.map_err(|error| match error {
-                BeginError::Unspent(Unspent::Stale) => {
-                    self.rulebook.forget();
-                    NotBegun::Stale(stale(book))
-                }
+                BeginError::Unspent(Unspent::Stale) => NotBegun::Stale(stale(book)),
                 BeginError::Unspent(Unspent::Taken) => NotBegun::Taken,
                 BeginError::Unspent(Unspent::Once(error)) => NotBegun::Other(not_claimed(&error)),
                 BeginError::Unspent(error) => NotBegun::Unspent(used_up(&error)),

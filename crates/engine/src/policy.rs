@@ -6,7 +6,7 @@ mod replay;
 
 use hotcell_approver::{ItemId, Public, SignedPolicy};
 use hotcell_extension::Extension;
-use hotcell_policy::{Constraints, Facts, Loaded, Snapshot, TokenStatus, Verdict};
+use hotcell_policy::{Facts, Loaded, Scope, Snapshot, TokenStatus, Verdict};
 use hotcell_request::{Arguments, Call, Label, Request, Tool};
 use hotcell_review::versions::Version;
 use hotcell_types::{Caller, Decision, Door, Name};
@@ -18,7 +18,7 @@ pub use hotcell_policy::{
 };
 pub use hotcell_review::Given;
 pub use hotcell_review::versions::Rules;
-pub use replay::{Changed, Compared, DECISIONS_MOST, Learned};
+pub use replay::{BREAKING_MOST, Changed, Compared, DECISIONS_MOST, Learned};
 
 use crate::engine::{Engine, new_id};
 use crate::reply::Problem;
@@ -55,12 +55,15 @@ pub enum PolicyAsk {
     Install {
         rules: Rules,
         signed: Box<SignedPolicy>,
+        /// The phrase of [`Compared::phrase`], where there is one.
+        accepted: Option<String>,
     },
     /// The same for rules that were proposed and wait, with the answer to that.
     Approve {
         item: ItemId,
         given: Box<Given>,
         signed: Box<SignedPolicy>,
+        accepted: Option<String>,
     },
 }
 
@@ -172,16 +175,17 @@ impl Engine {
                 Ok(_) => self.statement(&rules).map(PolicyAnswer::Prepared),
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
-            PolicyAsk::Install { rules, signed } => match self.compiled(&rules) {
+            PolicyAsk::Install { rules, signed, accepted } => match self.compiled(&rules) {
                 Ok(loaded) => {
                     let version = Version { rules, signed: *signed };
-                    let installed = self.install(caller, version, &loaded);
+                    let installed = self.install(caller, version, &loaded, accepted.as_deref());
                     self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
                 }
                 Err(faults) => Ok(PolicyAnswer::Faulty(faults)),
             },
-            PolicyAsk::Approve { item, given, signed } => {
-                let installed = self.install_approved(caller, item, *given, *signed);
+            PolicyAsk::Approve { item, given, signed, accepted } => {
+                let accepted = accepted.as_deref();
+                let installed = self.install_approved(caller, item, *given, *signed, accepted);
                 self.told_if_refused(caller, installed).map(PolicyAnswer::Installed)
             }
         }
@@ -195,7 +199,8 @@ impl Engine {
 
     /// The rules, ready to decide. Whoever they name as an approver has to be one.
     pub(crate) fn compiled(&self, rules: &Rules) -> Result<Loaded, Vec<Fault>> {
-        let loaded = Snapshot::load(rules.text.as_bytes(), &self.registry.tools())?;
+        let (text, protected) = (rules.text.as_bytes(), self.protected.clone());
+        let loaded = Snapshot::load_protecting(text, &self.registry.tools(), protected)?;
         match approvers(loaded.snapshot.approvers()) {
             Ok(_) => Ok(loaded),
             Err(problem) => {
@@ -298,7 +303,7 @@ impl Engine {
                 let tags = policy.tags_of(&call.caller().subject).to_vec();
                 let mut facts = suppose.over(Facts { tags, ..Facts::default() });
                 if token {
-                    facts.token = TokenStatus::Valid(Constraints::default());
+                    facts.token = token_for(policy, &call, &facts);
                 }
                 let verdict = judge_asking(policy, extension, &call, &mut facts);
                 compared(&verdict, expect, rules.as_deref())
@@ -315,6 +320,23 @@ impl Suppose {
         known.state = self.state.clone().or(known.state);
         known.mode = self.mode.clone().or(known.mode);
         known
+    }
+}
+
+/// A token for just this call, if one could be made: no other is ever valid.
+fn token_for(policy: &Snapshot, call: &Call, facts: &Facts) -> TokenStatus {
+    let scope = Scope {
+        operation: call.operation(),
+        tool: call.name(),
+        effects: call.effects(),
+        door: call.caller().door,
+        paths: Vec::new(),
+        facts,
+        call: Some(call),
+    };
+    match policy.allows_all_of(&scope) {
+        Ok(constraints) => TokenStatus::Valid(constraints),
+        Err(why) => TokenStatus::Invalid(format!("none could be made for it: {why}")),
     }
 }
 

@@ -160,7 +160,7 @@ impl Engine {
         &self,
         call: &Call,
         constraints: &Constraints,
-        attached: &mut Attached<'_>,
+        attached: &Attached<'_>,
     ) -> Result<Ready<'_>, Problem> {
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
@@ -202,7 +202,7 @@ impl Engine {
         call: &Call,
         constraints: &Constraints,
         tool: &'e dyn SandboxedTool,
-        attached: &mut Attached<'_>,
+        attached: &Attached<'_>,
     ) -> Result<Ready<'e>, Problem> {
         let plan = tool.plan(call.args());
         let mut plan = plan.map_err(|error| Problem::from(error).of(ProblemKind::Invalid))?;
@@ -362,7 +362,7 @@ fn job(
     call: &Call,
     plan: Plan,
     limits: Limits,
-    attached: &mut Attached<'_>,
+    attached: &Attached<'_>,
     environment: Option<&Used>,
 ) -> Result<Job, Problem> {
     let mut inputs = Vec::new();
@@ -522,8 +522,11 @@ pub(crate) fn resolve(
     }
 }
 
-fn stdin(source: Source, attached: &mut Attached<'_>) -> Result<Stdin, Problem> {
-    match (source, attached.stdin.take()) {
+/// What comes in stays attached until the call is begun: it may have to be judged and prepared again.
+fn stdin(source: Source, attached: &Attached<'_>) -> Result<Stdin, Problem> {
+    let stdin = attached.stdin.as_ref().map(attached::Input::try_clone).transpose();
+    let stdin = stdin.map_err(|error| unreadable(OsStr::new("standard input"), &error))?;
+    match (source, stdin) {
         (Source::Empty, None) => Ok(Stdin::Empty),
         (Source::Text(text), None) => Ok(Stdin::From(kept(text.as_bytes())?)),
         (Source::Live, Some(attached::Input::Live(file))) => Ok(Stdin::From(file)),

@@ -136,7 +136,7 @@ impl Engine {
         let story = Story::new(call, &facts, account, book);
         let allowed = self.below_ceiling(asked, attached.from.as_ref());
         let allowed = allowed.and_then(|()| self.may_be_so_soon(call));
-        let item = match allowed.and_then(|()| self.enqueue(wanting, &story, spend, attached)) {
+        let item = match allowed.and_then(|()| self.enqueue(wanting, &story, spend, &attached)) {
             Ok(item) => item,
             Err(problem) => return self.not_begun(call, &story, problem),
         };
@@ -159,7 +159,7 @@ impl Engine {
         wanting: &Wanting<'_>,
         story: &Story<'_>,
         spend: Spend,
-        mut attached: Attached<'_>,
+        attached: &Attached<'_>,
     ) -> Result<Item, Problem> {
         let Wanting { call, book, ref account, kind } = *wanting;
         if !book.can_answer() {
@@ -177,7 +177,7 @@ impl Engine {
                 Vec::new()
             }
             Kind::Review | Kind::Blocked => {
-                let ready = self.prepare(call, &Constraints::default(), &mut attached)?;
+                let ready = self.prepare(call, &Constraints::default(), attached)?;
                 ready.provenance.map(|known| known.given).unwrap_or_default()
             }
         };

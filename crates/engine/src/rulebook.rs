@@ -7,10 +7,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hotcell_approver::{Approvers, Public};
 use hotcell_extension::{Extension, Source};
-use hotcell_policy::{FILE_MOST, Redact, Snapshot};
+use hotcell_policy::{FILE_MOST, Loaded, Redact, Snapshot, Warning};
 use hotcell_record::{Pattern, ReadError, Record, Redactor};
 use hotcell_request::Tools;
 use hotcell_review::versions::{self, Rules, Version};
@@ -33,6 +35,8 @@ pub struct Book {
     pub approvers: Approvers,
     /// Rules in TypeScript, in a process of their own that waits.
     pub(crate) extension: Option<Extension>,
+    /// What its authors might not have meant.
+    pub warnings: Vec<Warning>,
     /// What nothing that is recorded of a call has in it, where the policy says more than is usual.
     pub(crate) hidden: Option<Arc<Redactor>>,
     /// `None` of a policy that whoever embeds this has set.
@@ -42,7 +46,8 @@ pub struct Book {
 impl Book {
     fn new(policy: Snapshot, number: u64, approvers: Approvers, copy: Option<Copy>) -> Book {
         let hidden = hidden(policy.redact()).map(Arc::new);
-        Book { policy, number, approvers, extension: None, hidden, copy }
+        let (extension, warnings) = (None, Vec::new());
+        Book { policy, number, approvers, extension, warnings, hidden, copy }
     }
 
     /// Whether there is anybody to put something before.
@@ -128,17 +133,38 @@ impl Rulebook {
 impl Engine {
     /// The policy that decides from now on.
     pub(crate) fn book(&self) -> Result<Arc<Book>, Problem> {
-        let copy = match self.rulebook.held()? {
+        let until = Instant::now() + PATIENCE;
+        let mut copy = match self.rulebook.held()? {
             Ok(book) => return Ok(book),
             Err(copy) => copy,
         };
-        let loaded = self.load(copy);
-        // Somebody who changed the policy may have come to an end before the copy was in its place.
-        let is_whole = loaded.as_ref().is_ok_and(|book| book.number > 0);
-        if !is_whole && self.finish_install()? {
-            return self.reload();
+        loop {
+            let loaded = self.load(copy);
+            if loaded.as_ref().is_ok_and(|book| book.number > 0) {
+                return loaded.map(|book| self.rulebook.hold(book));
+            }
+            // Somebody may be about to put another version in its place, or have come to an end before that.
+            let is_open = match self.finish_install()? {
+                Finished::Done => true,
+                Finished::Busy => {
+                    thread::sleep(LOOK_AGAIN);
+                    true
+                }
+                Finished::Nothing => false,
+            };
+            // In this order: what was put in its place before that look is another copy now.
+            let path = self.rulebook.path();
+            let now = Copy::at(path).map_err(|error| unreadable(path, &error))?;
+            if !is_open && now == copy {
+                return loaded.map(|book| self.rulebook.hold(book));
+            }
+            if Instant::now() >= until {
+                let why = "another process changes it again and again";
+                let problem = Problem::new("the policy cannot be read now", why, "ask again");
+                return Err(problem.of(ProblemKind::Busy));
+            }
+            copy = now;
         }
-        loaded.map(|book| self.rulebook.hold(book))
     }
 
     /// The policy as it lies there now, whatever was read before.
@@ -154,11 +180,17 @@ impl Engine {
         self.surely_has(&*self.book()?)
     }
 
+    /// What the authors of the policy that holds might not have meant.
+    pub fn policy_warnings(&self) -> Result<Vec<Warning>, Problem> {
+        Ok(self.book()?.warnings.clone())
+    }
+
     /// `copy` was looked at before: what is changed while it is read is another one next time.
     fn load(&self, copy: Copy) -> Result<Book, Problem> {
         if copy == Copy::Absent {
             // Whether it was there once is asked with the intent, or before something is read.
-            return Ok(Book::new(Snapshot::built_in(), 0, Approvers::default(), Some(copy)));
+            let policy = Snapshot::built_in_protecting(self.protected.clone());
+            return Ok(Book::new(policy, 0, Approvers::default(), Some(copy)));
         }
         let path = self.rulebook.path();
         let text = read(path).map_err(|error| unreadable(path, &error))?;
@@ -189,16 +221,17 @@ impl Engine {
     /// A version of this home that was signed by whom it has to be.
     pub(crate) fn checked(&self, version: &Version, tools: &Tools) -> Result<Book, Problem> {
         let number = version.number();
-        let loaded = Snapshot::load(version.rules.text.as_bytes(), tools);
-        let policy = loaded.map_err(|faults| {
+        let (text, protected) = (version.rules.text.as_bytes(), self.protected.clone());
+        let loaded = Snapshot::load_protecting(text, tools, protected);
+        let Loaded { snapshot, warnings } = loaded.map_err(|faults| {
             let why = faults.first().map(ToString::to_string).unwrap_or_default();
             let fix = "use the hotcell that it was written for, or update the policy";
             Problem::new("the policy cannot be used any more", why, fix)
         })?;
-        let policy = policy.snapshot.as_version(number, &version.rules.extensions);
+        let policy = snapshot.as_version(number, &version.rules.extensions);
         let approvers = approvers(policy.approvers())?;
         self.signer(version)?;
-        Ok(Book::new(policy, number, approvers, None))
+        Ok(Book { warnings, ..Book::new(policy, number, approvers, None) })
     }
 
     /// Starts the rules in TypeScript, so that they wait for the first call.
@@ -320,6 +353,18 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     file.take(FILE_MOST as u64 + 1).read_to_end(&mut text)?;
     if text.len() > FILE_MOST { wrong("it is too long") } else { Ok(text) }
 }
+
+/// What there was to be finished of a change of the policy.
+pub(crate) enum Finished {
+    Nothing,
+    Done,
+    /// Somebody else is at it.
+    Busy,
+}
+
+/// How long versions that come and go are waited for, and another process that changes the policy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Why something could not be looked up in the record's database.
 #[derive(Debug, thiserror::Error)]

@@ -352,7 +352,7 @@ impl Engine {
         let (changes, spool) =
             self.compared_with_copy(&inside.kept, copied, &stay.design.keep.limits)?;
         let (_, root) = stay.design.copy.as_ref().ok_or_else(crate::prepare::no_workspace)?;
-        self.apply(permit, root, &changes, &spool)?;
+        self.apply(permit, root, &changes, &spool, &[])?;
         if !changes.changes().is_empty() {
             inside.kept.fill(copied)?;
         }

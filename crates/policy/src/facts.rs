@@ -1,8 +1,11 @@
 //! What a decision depends on besides the call and the policy.
 
+use std::sync::Arc;
+
 use hotcell_request::{Digest, Label};
 
 use crate::constraints::Constraints;
+use crate::settled::Settled;
 use crate::verdict::Spoken;
 
 /// What is so at the moment of the decision, fetched by the engine.
@@ -18,6 +21,8 @@ pub struct Facts {
     pub token: TokenStatus,
     pub grant: Option<Grant>,
     pub extension: Extension,
+    /// Of a change that a call has made in its copy of the workspace: what was settled about the call.
+    pub settled: Option<Arc<Settled>>,
 }
 
 /// What became of the token that the call came with.

@@ -20,41 +20,86 @@ impl Verdict<'_> {
         if let Some(rule) = account.wants_token.filter(|_| account.spoken.is_empty()) {
             return format!("a token for this call: the rule `{rule}` allows it with one");
         }
-        let denying = account.spoken.iter().filter(|spoken| spoken.decision == Decision::Deny);
-        let against: Vec<String> =
-            denying.map(|spoken| against(spoken, snapshot, &places_of(call))).collect();
-        if !against.is_empty() {
-            return against.join("; ");
-        }
-        let name = format!("allow-{}", call.name()).replace('/', ".");
-        let name: String = name.chars().take(NAME_MOST).collect();
-        // In one line: it is told where there is no room for more.
         let places = places_of(call);
-        let when = match missing(&places, call.effects()) {
-            Some(when) => format!("when: \"{when}\", "),
-            None => String::new(),
-        };
-        format!("- {{ name: {name}, match: {}, {when}action: allow }}", condition(&places))
+        let denying = account.spoken.iter().filter(|spoken| spoken.decision == Decision::Deny);
+        let (mut told, mut can_be_met) = (Vec::new(), true);
+        for spoken in denying {
+            let against = against(spoken, snapshot, &places);
+            told.push(against.text);
+            can_be_met &= against.can_be_met;
+        }
+        // Without what denies it there would be silence.
+        let is_spoken_for = account.spoken.iter().any(|spoken| spoken.decision != Decision::Deny);
+        if told.is_empty() {
+            return smallest(snapshot, call, &places);
+        }
+        if can_be_met && !is_spoken_for && snapshot.extensions().is_empty() {
+            told.push(match account.wants_token {
+                Some(rule) => {
+                    format!("and then a token for this call: the rule `{rule}` allows it with one")
+                }
+                None => format!(
+                    "and nothing allows it then; this would: {}",
+                    smallest(snapshot, call, &places)
+                ),
+            });
+        }
+        told.join("; ")
     }
 }
 
+/// The smallest rule that allows a call, under a name that the policy does not have. In one line: it is told
+/// where there is no room for more.
+fn smallest(snapshot: &Snapshot, call: &Call, places: &Places) -> String {
+    let name = unused(&format!("allow-{}", call.name()).replace('/', "."), snapshot);
+    let when = match missing(places, call.effects()) {
+        Some(when) => format!("when: \"{when}\", "),
+        None => String::new(),
+    };
+    format!("- {{ name: {name}, match: {}, {when}action: allow }}", condition(places))
+}
+
+/// The name, or with a number behind it the first that no rule has.
+fn unused(name: &str, snapshot: &Snapshot) -> String {
+    let is_taken = |name: &str| {
+        snapshot.rules().binary_search_by(|rule| rule.name().cmp(name)).is_ok()
+            || snapshot.built_in_rules().any(|(known, _)| known == name)
+    };
+    let numbered = (2..).map(|number| format!("-{number}"));
+    let mut names = std::iter::once(String::new()).chain(numbered).map(|end| {
+        let most = NAME_MOST.saturating_sub(end.len());
+        name.chars().take(most).collect::<String>() + &end
+    });
+    // There are fewer rules than numbers.
+    names.find(|name| !is_taken(name)).unwrap_or_default()
+}
+
+/// What to do about a deny.
+struct Against {
+    text: String,
+    /// Whether it would be gone with that.
+    can_be_met: bool,
+}
+
 /// What to do about a deny, if anything.
-fn against(spoken: &Spoken<'_>, snapshot: &Snapshot, places: &Places) -> String {
+fn against(spoken: &Spoken<'_>, snapshot: &Snapshot, places: &Places) -> Against {
     let (name, reason) = (&spoken.rule, &spoken.reason);
+    let no_way = |text: String| Against { text, can_be_met: false };
     match snapshot.rules().iter().find(|rule| rule.name() == spoken.rule) {
-        None => format!("`{name}` denies it, and nothing overrides that: {reason}"),
+        None => no_way(format!("`{name}` denies it, and nothing overrides that: {reason}")),
         Some(rule) if rule.decision != Decision::Deny => {
-            format!("{reason}; correct `when` of the rule `{name}`")
+            no_way(format!("{reason}; correct `when` of the rule `{name}`"))
         }
         // An item without a place would free more than this call.
         Some(_) if places.paths.is_empty() && places.hosts.is_empty() => {
-            format!("the rule `{name}` denies it, and no `except` is just for this call")
+            no_way(format!("the rule `{name}` denies it, and no `except` is just for this call"))
         }
         Some(_) => {
             let item = condition(places);
-            format!(
+            let text = format!(
                 "the rule `{name}` denies it; it would not with this among its `except`: - {item}"
-            )
+            );
+            Against { text, can_be_met: true }
         }
     }
 }

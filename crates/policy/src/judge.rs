@@ -1,5 +1,7 @@
 //! From a call and facts to a verdict, layer by layer. The strictest answer counts, and silence is a refusal.
 
+use std::sync::Arc;
+
 use hotcell_request::Call;
 use hotcell_types::Decision;
 use smallvec::smallvec;
@@ -7,26 +9,29 @@ use smallvec::smallvec;
 use crate::constraints::{Constraints, TwoSandboxes};
 use crate::facts::{Extension, Facts, TokenStatus};
 use crate::rule::{Answer, Rule};
+use crate::settled::{Asked, Settled};
 use crate::snapshot::{Policy, Snapshot};
 use crate::subject::Subject;
-use crate::verdict::{Account, Permit, Spoken, Verdict};
+use crate::verdict::{Account, GRANT, Permit, Spoken, TOKEN, Verdict};
 
 /// The decision on a call.
 ///
 /// Built-in rules come first; then a valid token, which stands for a decision that was made before; then the
 /// rules of the policy, then its extensions. A deny ends it after its layer, nothing overrides a deny, and an
-/// allow never ends it. Only a grant for exactly this call makes an allow of a review, or of silence.
+/// allow never ends it. Only a grant for exactly this call makes an allow of a review, or of silence; or, for a
+/// change that another call made, what was settled about that one.
 pub fn judge<'a>(snapshot: &'a Snapshot, call: &'a Call, facts: &Facts) -> Verdict<'a> {
     let policy = snapshot.policy();
     let subject = Subject::new(call, facts);
-    let mut case = Case::default();
+    let settled = facts.settled.as_ref().filter(|settled| settled.is_about(call, snapshot));
+    let mut case = Case { settled: settled.cloned(), ..Case::default() };
     case.ask_built_in(policy, &subject);
     if case.account.has(Decision::Deny) {
         return case.denied();
     }
     match &facts.token {
         TokenStatus::Valid(constraints) => {
-            case.account.say(Spoken::new("token", Decision::Allow, "its token allows it"));
+            case.account.say(Spoken::new(TOKEN, Decision::Allow, "its token allows it"));
             case.bind(*constraints);
             case.whole = true;
             return case.decided(snapshot, call, facts);
@@ -60,9 +65,10 @@ pub fn judge<'a>(snapshot: &'a Snapshot, call: &'a Call, facts: &Facts) -> Verdi
 impl Snapshot {
     /// Whether a call that may happen may also show what it finds at a path, as if it had named that: a search
     /// names where it begins, and finds what it would not be let read. A token stands for no rule here, since
-    /// it was made for the paths that are named; who agreed to the call agreed to what is only to be looked at.
-    /// What the extensions say has to be said of this very path; where nobody asked them, nothing is shown.
-    pub fn shows(&self, call: &Call, facts: &Facts, path: &str) -> bool {
+    /// it was made for the paths that are named; who agreed to the call agreed to what the same rules say of
+    /// what it finds, and to nothing that another rule wants looked at. What the extensions say has to be
+    /// said of this very path; where nobody asked them, nothing is shown.
+    pub fn shows(&self, call: &Call, facts: &Facts, path: &str, said: &Extension) -> bool {
         let policy = self.policy();
         let mut subject = Subject::new(call, facts);
         subject.paths = smallvec![path];
@@ -70,7 +76,7 @@ impl Snapshot {
             Case { has_token: matches!(facts.token, TokenStatus::Valid(_)), ..Case::default() };
         case.ask_built_in(policy, &subject);
         case.ask_rules(policy, &subject);
-        match &facts.extension {
+        match said {
             Extension::Answered(spoken) => case.account.spoken.extend(spoken.iter().cloned()),
             _ if policy.extensions.is_empty() => {}
             _ => return false,
@@ -78,7 +84,20 @@ impl Snapshot {
         match case.account.spoken.iter().map(|spoken| spoken.decision).max() {
             Some(Decision::Allow) => true,
             Some(Decision::Deny) => false,
-            Some(Decision::Review) | None => granted(self, call, facts).is_some(),
+            Some(Decision::Review) | None => {
+                granted(self, call, facts).is_some()
+                    && self.asked(call, facts).covers(&case.account, self, call, path)
+            }
+        }
+    }
+
+    /// What somebody who agreed to a call was asked about.
+    fn asked(&self, call: &Call, facts: &Facts) -> Asked {
+        match judge(self, call, &Facts { grant: None, ..facts.clone() }) {
+            Verdict::Review(account) | Verdict::Deny(account) | Verdict::Ask(account) => {
+                Asked::of(&account)
+            }
+            Verdict::Allow(permit) => Asked::of(permit.account()),
         }
     }
 }
@@ -92,12 +111,15 @@ struct Case<'a> {
     whole: bool,
     /// Rules that want a token speak.
     has_token: bool,
+    /// About the call that made this change.
+    settled: Option<Arc<Settled>>,
 }
 
 impl Default for Case<'_> {
     fn default() -> Self {
         let constraints = Ok(Constraints::default());
-        Case { account: Account::default(), constraints, whole: false, has_token: false }
+        let (account, settled) = (Account::default(), None);
+        Case { account, constraints, whole: false, has_token: false, settled }
     }
 }
 
@@ -122,7 +144,7 @@ impl<'a> Case<'a> {
     fn ask_rule(&mut self, rule: &'a Rule, subject: &Subject<'_>) {
         match rule.ask(subject) {
             // Only a token could speak for it, and there is none.
-            Answer::Speaks if rule.token_required && !self.has_token => {
+            Answer::Speaks if rule.token_required && !self.has_token_for(rule) => {
                 self.account.wants_token = Some(&rule.name);
             }
             Answer::Speaks => {
@@ -136,6 +158,10 @@ impl<'a> Case<'a> {
             }
             Answer::Unmet(_) | Answer::Excepted(_) | Answer::Not | Answer::Unseen(_) => {}
         }
+    }
+
+    fn has_token_for(&self, rule: &Rule) -> bool {
+        self.has_token || self.settled.as_ref().is_some_and(|settled| settled.has_token_for(rule))
     }
 
     fn bind(&mut self, constraints: Constraints) {
@@ -153,17 +179,20 @@ impl<'a> Case<'a> {
             Some(Decision::Deny) => return self.denied(),
             strictest => strictest.filter(|_| self.whole),
         };
-        match (by_itself, granted(snapshot, call, facts)) {
-            (Some(Decision::Allow), _) => {}
-            (_, Some(approver)) => {
+        let before = self.settled.as_ref();
+        let before = before.and_then(|settled| settled.answers(call, &self.account, snapshot));
+        match (by_itself, granted(snapshot, call, facts), before) {
+            (Some(Decision::Allow), ..) => {}
+            (_, Some(approver), _) => {
                 let reason = format!("`{approver}` agreed to this call");
-                self.account.say(Spoken::new("grant", Decision::Allow, reason));
+                self.account.say(Spoken::new(GRANT, Decision::Allow, reason));
             }
-            (Some(_), None) => {
+            (_, None, Some(before)) => self.account.say(before),
+            (Some(_), None, None) => {
                 self.account.decision = Some(Decision::Review);
                 return Verdict::Review(self.account);
             }
-            (None, None) => return Verdict::Deny(self.account),
+            (None, None, None) => return Verdict::Deny(self.account),
         }
         match self.constraints {
             Ok(constraints) => {

@@ -112,6 +112,7 @@ mod mint;
 mod outlook;
 mod read;
 mod rule;
+mod settled;
 mod snapshot;
 mod subject;
 mod verdict;
@@ -135,6 +136,7 @@ pub use read::{
     Expectation, Expression, MODES, RULES_MOST, Redact, STATES, TESTS_MOST, expectations,
 };
 pub use rule::Rule;
+pub use settled::Settled;
 pub use snapshot::{DEFAULT, Loaded, Snapshot, approvers};
 pub use verdict::{Account, Permit, Spoken, Verdict};
 pub use yaml::FILE_MOST;

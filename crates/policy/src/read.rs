@@ -213,8 +213,17 @@ impl Reader<'_> {
         }
         if let Some(node) = members.get("extensions") {
             for node in self.list(node, "`extensions`", EXTENSIONS_MOST) {
-                let extension = self.extension(node);
-                self.file.extensions.extend(extension);
+                let Some(name) = self.extension(node) else { continue };
+                // What an extension says is told under its name.
+                if let Some(first) = names.insert(name.clone(), node.at) {
+                    let what = format!("`{}` is there twice", shown(&name));
+                    self.fault(
+                        node.at,
+                        what,
+                        format!("the other one is at {first}: name one otherwise"),
+                    );
+                }
+                self.file.extensions.push(name);
             }
         }
         if let Some(node) = members.get("redact") {

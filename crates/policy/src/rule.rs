@@ -71,6 +71,18 @@ impl Rule {
             || self.when.as_ref().is_some_and(When::depends_on_workflow)
     }
 
+    /// Whether what it says can depend on where a call goes, or on its arguments.
+    pub(crate) fn looks_at_places(&self) -> bool {
+        let Condition { path, host, method, .. } = &self.matching;
+        let is_open = path.is_none() && host.is_none() && method.is_none();
+        !is_open || self.when.as_ref().is_some_and(When::looks_at_places)
+    }
+
+    /// Whether its `match` is about this path.
+    pub(crate) fn is_about(&self, path: &str) -> bool {
+        self.matching.fits_paths(&[path], Of::Any)
+    }
+
     pub(crate) fn ask(&self, subject: &Subject<'_>) -> Answer {
         let fits = match self.decision {
             Decision::Allow => self.fits_all(subject),

@@ -83,13 +83,19 @@ impl Snapshot {
 
     /// The policy of a home without one.
     pub fn built_in() -> Snapshot {
-        Snapshot::embedded("built-in 1", &[DEFAULT])
+        Snapshot::built_in_protecting(Protected::default())
+    }
+
+    /// The same, with other names for what the built-in rules protect.
+    pub fn built_in_protecting(protected: Protected) -> Snapshot {
+        Snapshot::embedded("built-in 1", &[DEFAULT], protected)
     }
 
     /// The same, and what runs change in a copy of the workspace is brought back, except where somebody
     /// else would execute it without being asked. For who embeds hotcell and owns the workspace.
     pub fn with_workspace_writes() -> Snapshot {
-        Snapshot::embedded("built-in 1, with writes", &[DEFAULT, WORKSPACE_WRITES])
+        let texts = [DEFAULT, WORKSPACE_WRITES];
+        Snapshot::embedded("built-in 1, with writes", &texts, Protected::default())
     }
 
     /// Which version this is, for the record.
@@ -181,11 +187,11 @@ impl Snapshot {
     }
 
     /// A test reads them. If they could not be read, there would be no rules, and nothing allowed.
-    fn embedded(name: &str, texts: &[&str]) -> Snapshot {
+    fn embedded(name: &str, texts: &[&str], protected: Protected) -> Snapshot {
         let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
-        let compiled = Policy::compile(&texts, &Tools::default(), Protected::default(), BUILT_IN);
+        let compiled = Policy::compile(&texts, &Tools::default(), protected.clone(), BUILT_IN);
         let policy = compiled.map_or_else(
-            |_| Policy::of(File::default(), &[], Protected::default(), BUILT_IN),
+            |_| Policy::of(File::default(), &[], protected, BUILT_IN),
             |(policy, _)| policy,
         );
         Snapshot::of(Policy { name: name.into(), ..policy })

@@ -5,6 +5,7 @@ mod connections;
 mod default;
 mod files;
 mod laws;
+mod settled;
 mod tokens;
 mod words;
 
@@ -49,6 +50,7 @@ pub(crate) fn tool(name: &str, operation: &str, effects: &[Effect]) -> Tool {
             "text": {"type": "string"},
             "maybe": {"type": ["string", "null"]},
             "flag": {"type": "boolean"},
+            "word": {"enum": ["one", "two", "three"]},
             "list": {"type": "array", "items": {"type": "integer"}},
             "deep": {"type": "object", "properties": {"a": {"$ref": "#/$defs/word"}},
                      "additionalProperties": false},

@@ -74,7 +74,9 @@ pub struct Account<'a> {
 const SPOKEN_INLINE: usize = 8;
 
 /// Those who speak and are no rules; no rule has their names.
-pub(crate) const SPEAKERS: [&str; 4] = ["token", "extension", "grant", "constraints"];
+pub(crate) const SPEAKERS: [&str; 4] = [TOKEN, "extension", GRANT, "constraints"];
+pub(crate) const TOKEN: &str = "token";
+pub(crate) const GRANT: &str = "grant";
 
 /// A rule that did not abstain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +93,11 @@ impl<'a> Spoken<'a> {
         reason: impl Into<Cow<'a, str>>,
     ) -> Spoken<'a> {
         Spoken { rule: rule.into(), decision, reason: reason.into() }
+    }
+
+    pub(crate) fn into_owned(self) -> Spoken<'static> {
+        let Spoken { rule, decision, reason } = self;
+        Spoken::new(rule.into_owned(), decision, reason.into_owned())
     }
 }
 

@@ -78,6 +78,14 @@ impl When {
         self.expr.has(&|expr| matches!(expr.kind, Kind::Var(Var::State | Var::Mode)))
     }
 
+    /// Whether it looks at arguments, or at what was found in them.
+    pub(crate) fn looks_at_places(&self) -> bool {
+        let is_place = |var: Var| {
+            !matches!(var, Var::Caller | Var::Tool | Var::Operation | Var::State | Var::Mode)
+        };
+        self.expr.has(&|expr| matches!(expr.kind, Kind::Var(var) if is_place(var)))
+    }
+
     pub(crate) fn holds(&self, subject: &Subject<'_>) -> Result<bool, Wrong> {
         eval::holds(&self.expr, subject)
     }

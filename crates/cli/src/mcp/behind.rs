@@ -16,6 +16,7 @@ use hotcell_types::{CallId, Caller, Door, Name};
 use serde_json::Value;
 
 use crate::home;
+use crate::policy;
 use crate::problem;
 
 /// How often somebody is looked for who then does not begin.
@@ -72,7 +73,7 @@ impl Home {
             Some(remote) => home.greet(&remote)?,
             None => {
                 let engine = Engine::open(home.options.clone()).map_err(not_opened)?;
-                engine.can_decide().map_err(|problem| NotOpened::Other(problem.into()))?;
+                policy::ready(&engine).map_err(NotOpened::Other)?;
                 home.engine.set(engine).ok();
             }
         }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use hotcell_engine::Engine;
-use hotcell_engine::policy::{At, FILE_MOST, Fault, PolicyAnswer, PolicyAsk, Rules};
+use hotcell_engine::policy::{At, FILE_MOST, Fault, PolicyAnswer, PolicyAsk, Rules, Warning};
 use hotcell_sandbox::cause;
 
 use crate::exit;
@@ -34,7 +34,8 @@ pub(crate) fn text(path: &Path) -> Result<String, Problem> {
     })
 }
 
-/// A rule file with the extensions that it names, which lie beside it. Faults are told here.
+/// A rule file with the extensions that it names, which lie beside it. Faults are told here, and what its author
+/// might not have meant.
 pub(super) fn rules(
     engine: &Engine,
     path: &Path,
@@ -42,7 +43,10 @@ pub(super) fn rules(
 ) -> Result<Result<Rules, u8>, Problem> {
     let mut rules = Rules { text: text(path)?, ..Rules::default() };
     let named = match super::ask(engine, PolicyAsk::Check(rules.clone()))? {
-        PolicyAnswer::Checked(checked) => checked.extensions,
+        PolicyAnswer::Checked(checked) => {
+            print::to_people(&warned(path, &rules.text, &checked.warnings));
+            checked.extensions
+        }
         PolicyAnswer::Faulty(faults) => return Ok(Err(tell(path, &rules.text, faults, json))),
         _ => return Err(super::unexpected()),
     };
@@ -52,6 +56,12 @@ pub(super) fn rules(
         rules.extensions.insert(name, source);
     }
     Ok(Ok(rules))
+}
+
+/// Warnings, each with its place in the text.
+pub(crate) fn warned(path: &Path, text: &str, warnings: &[Warning]) -> String {
+    let told = |one: &Warning| told_at(path, text, one.at, "warning: ", &one.what);
+    warnings.iter().map(told).collect()
 }
 
 /// Says what is wrong, and gives the number to exit with.

@@ -17,9 +17,6 @@ use crate::print::{self, harmless};
 use crate::problem::Problem;
 use crate::{home, key, tool};
 
-/// More breaking changes than this have to be accepted in words.
-const BREAKING_MOST: usize = 5;
-
 /// Makes a rule file the policy of this home
 ///
 /// Shows how the text differs and which of the last 100 decisions would be others, and then asks for the
@@ -58,22 +55,22 @@ pub(super) fn main(args: Args) -> Result<u8, Problem> {
         let code = if args.json { print::data(&installed(old.number)) } else { 0 };
         return Ok(home::close(engine, code));
     }
-    let (text, breaking) = effect(&engine, &old.rules, &rules)?;
+    let Effect { text, phrase } = effect(&engine, &old.rules, &rules)?;
     print::to_people(&text);
-    let signed = match &args.signature {
+    let (signed, accepted) = match &args.signature {
         Some(file) => {
             let signature = signature(file)?;
-            accepted(breaking, |phrase| match &args.accept {
+            let typed = |phrase: &str| match &args.accept {
                 Some(typed) => Ok(typed.clone()),
                 None => Err(Problem::blocked("the policy stays as it is")
-                    .why(format!("{breaking} of the last decisions would be refused"))
+                    .why("too many of the last decisions would be refused")
                     .fix(format!("accept that with `--accept '{phrase}'`, or change the rules"))),
-            })?;
-            signature
+            };
+            (signature, accepted(phrase, typed)?)
         }
-        None => signed(&engine, &rules, breaking)?,
+        None => signed(&engine, &rules, phrase)?,
     };
-    let number = install(&engine, rules, signed)?;
+    let number = install(&engine, rules, signed, accepted)?;
     let text = match args.json {
         true => installed(number),
         false => holds(number),
@@ -89,12 +86,15 @@ pub(crate) fn prepared(engine: &Engine, rules: &Rules) -> Result<Statement, Prob
     }
 }
 
-/// What other rules would change, for people: lines, and decisions. With how many of these would break something.
-pub(crate) fn effect(
-    engine: &Engine,
-    old: &Rules,
-    new: &Rules,
-) -> Result<(String, usize), Problem> {
+/// What other rules would change.
+pub(crate) struct Effect {
+    /// For people: lines, and decisions.
+    pub(crate) text: String,
+    /// What has to be typed, if they would break much.
+    pub(crate) phrase: Option<String>,
+}
+
+pub(crate) fn effect(engine: &Engine, old: &Rules, new: &Rules) -> Result<Effect, Problem> {
     let PolicyAnswer::Compared(compared) = ask(engine, PolicyAsk::Compare(new.clone()))? else {
         return Err(unexpected());
     };
@@ -105,20 +105,17 @@ pub(crate) fn effect(
         text.push_str(&difference(name, &source(old), &source(new)));
     }
     text.push_str(&told(&compared));
-    Ok((text, compared.breaking()))
+    Ok(Effect { text, phrase: compared.phrase() })
 }
 
 /// Has somebody accept in words that so much would break. `ask` is told the phrase, and says what was typed.
 fn accepted(
-    breaking: usize,
+    phrase: Option<String>,
     ask: impl FnOnce(&str) -> Result<String, Problem>,
-) -> Result<(), Problem> {
-    if breaking <= BREAKING_MOST {
-        return Ok(());
-    }
-    let phrase = format!("break {breaking} calls");
+) -> Result<Option<String>, Problem> {
+    let Some(phrase) = phrase else { return Ok(None) };
     if ask(&phrase)?.trim() == phrase {
-        return Ok(());
+        return Ok(Some(phrase));
     }
     Err(Problem::blocked("the policy stays as it is")
         .why("that is not the phrase")
@@ -126,21 +123,28 @@ fn accepted(
 }
 
 /// The same at the terminal.
-pub(crate) fn accepted_at(terminal: &mut Terminal, breaking: usize) -> Result<(), Problem> {
-    accepted(breaking, |phrase| {
+pub(crate) fn accepted_at(
+    terminal: &mut Terminal,
+    phrase: Option<String>,
+) -> Result<Option<String>, Problem> {
+    accepted(phrase, |phrase| {
         let typed = terminal.line(&format!("To go on, type `{phrase}`: "));
         typed.map_err(|error| key::not_asked(&error))
     })
 }
 
 /// Signs at the terminal.
-fn signed(engine: &Engine, rules: &Rules, breaking: usize) -> Result<SignedPolicy, Problem> {
+fn signed(
+    engine: &Engine,
+    rules: &Rules,
+    phrase: Option<String>,
+) -> Result<(SignedPolicy, Option<String>), Problem> {
     let statement = prepared(engine, rules)?;
     let mut terminal = key::terminal()?;
-    accepted_at(&mut terminal, breaking)?;
+    let accepted = accepted_at(&mut terminal, phrase)?;
     let approver =
         key::open(&Config::load()?.settings().home, &mut terminal, "to sign the policy")?;
-    Ok(SignedPolicy::sign(&approver, statement))
+    Ok((SignedPolicy::sign(&approver, statement), accepted))
 }
 
 fn signature(file: &Path) -> Result<SignedPolicy, Problem> {
@@ -153,8 +157,13 @@ fn signature(file: &Path) -> Result<SignedPolicy, Problem> {
 }
 
 /// Makes signed rules the policy that holds.
-pub(crate) fn install(engine: &Engine, rules: Rules, signed: SignedPolicy) -> Result<u64, Problem> {
-    let ask_for = PolicyAsk::Install { rules, signed: Box::new(signed) };
+pub(crate) fn install(
+    engine: &Engine,
+    rules: Rules,
+    signed: SignedPolicy,
+    accepted: Option<String>,
+) -> Result<u64, Problem> {
+    let ask_for = PolicyAsk::Install { rules, signed: Box::new(signed), accepted };
     match ask(engine, ask_for)? {
         PolicyAnswer::Installed(number) => Ok(number),
         _ => Err(unexpected()),

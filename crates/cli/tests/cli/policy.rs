@@ -400,7 +400,8 @@ fn what_is_wrong_with_a_file_is_shown_where_it_stands() {
     assert!(stderr.contains("\n  fix: "), "{stderr}");
     let (code, stdout, stderr) = said(&world.run(&["policy", "test", "odd.yaml", "tests.yaml"]));
     assert_eq!((code, stdout.as_str()), (1, "1 of 1 test failed\n"), "{stderr}");
-    assert!(stderr.starts_with("tests.yaml:2:5: add: deny, and not allow: no rule allows it\n"));
+    assert!(stderr.starts_with("odd.yaml:3:20: warning: "), "{stderr}");
+    assert!(stderr.contains("\ntests.yaml:2:5: add: deny, and not allow: no rule allows it\n"));
     assert!(!world.at("../home/hotcell.db").exists(), "checking needs no home");
 }
 
@@ -428,6 +429,43 @@ fn a_refusal_is_explained_and_learned_from() {
     let words = ["policy", "explain", "add", r#"{"a": 1, "b": 2}"#, "--state", "resting"];
     let (code, _, stderr) = said(&world.run(&words));
     assert_eq!(code, 121, "{stderr}");
+}
+
+/// What is hardly meant is told wherever a policy is read or begins to decide, and to whoever is to sign it.
+#[test]
+fn what_is_hardly_meant_in_a_policy_is_told_at_every_door() {
+    let world = initialised("dev");
+    let text = fs::read_to_string(policy_file(&world)).unwrap();
+    let odd = "rules:\n  - { name: odd, match: { path: [] }, action: deny }\n";
+    let text = text.replacen("rules:\n", odd, 1);
+    world.file("odd.yaml", text.as_bytes());
+    world.file("tests.yaml", b"tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow }\n");
+    let is_told = |file: &str, told: &str| {
+        let line = told.lines().find(|line| line.contains("warning: "));
+        assert!(line.is_some_and(|line| line.contains(file)), "{told}");
+    };
+    for words in [
+        &["policy", "check", "odd.yaml"][..],
+        &["policy", "test", "odd.yaml", "tests.yaml"],
+        &["policy", "update", "odd.yaml", "--propose"],
+    ] {
+        let (_, _, stderr) = said(&world.run(words));
+        is_told("odd.yaml:", &stderr);
+    }
+    let (_, listed, _) = said(&world.run(&["approvals", "--json"]));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let item = listed["items"][0]["id"].as_str().unwrap();
+    let (_, page, _) = said(&world.run(&["approvals", "show", item]));
+    is_told("policy.yaml:", &page);
+    let signed = at_terminal(&world, &["policy", "sign", "odd.yaml"], &[ASKED]);
+    is_told("odd.yaml:", &signed.stderr);
+    let updated = at_terminal(&world, &["policy", "update", "odd.yaml"], &[ASKED]);
+    assert_eq!(updated.stdout, "version 2 of the policy holds\n", "{updated:?}");
+    is_told("odd.yaml:", &updated.stderr);
+    // Where somebody serves the home, it was told there.
+    if std::env::var_os("HOTCELL_RESIDENT").is_none() {
+        is_told("policy.yaml:", &said(&world.run(&["mcp"])).2);
+    }
 }
 
 /// Each block with tests is about the block of rules before it.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hotcell_approver::{ItemId, Public, SignedPolicy};
 use hotcell_policy::{Loaded, Snapshot};
@@ -17,19 +17,19 @@ use hotcell_review::{self as review, Given, Terms};
 use hotcell_tools::policy::Update;
 use hotcell_types::{Caller, Name, Status, hex};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::Statement;
 use crate::engine::Engine;
 use crate::path::not_recorded;
 use crate::reply::{Problem, ProblemKind, Reply};
-use crate::rulebook::{Look, POLICY_FILE, approvers, named_by, newest, not_looked_up, read};
+use crate::rulebook::{
+    Finished, LOOK_AGAIN, Look, PATIENCE, POLICY_FILE, approvers, named_by, newest, not_looked_up,
+    read,
+};
 use crate::spend::Unspent;
 use crate::story;
-
-/// How long another process is waited for that changes the policy.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// An answer that goes along with the policy that it is about.
 struct Answered {
@@ -67,8 +67,10 @@ impl Engine {
         caller: &Caller,
         version: Version,
         loaded: &Loaded,
+        accepted: Option<&str>,
     ) -> Result<u64, Problem> {
         self.not_set_by_others()?;
+        self.is_accepted(caller, &version.rules, &loaded.snapshot, accepted)?;
         let _alone = self.rulebook.changing();
         self.put_in_place(caller, version, loaded, None)
     }
@@ -80,12 +82,14 @@ impl Engine {
         item: ItemId,
         given: Given,
         signed: SignedPolicy,
+        accepted: Option<&str>,
     ) -> Result<u64, Problem> {
         self.not_set_by_others()?;
-        let _alone = self.rulebook.changing();
-        let terms = self.terms(&*self.book()?)?;
         let (call, rules) = self.proposed_by(caller, item)?;
         let loaded = self.usable(&rules)?;
+        self.is_accepted(caller, &rules, &loaded.snapshot, accepted)?;
+        let _alone = self.rulebook.changing();
+        let terms = self.terms(&*self.book()?)?;
         let answered = Answered { item, given, terms, call: Box::new(call) };
         self.put_in_place(caller, Version { rules, signed }, &loaded, Some(answered))
     }
@@ -235,25 +239,34 @@ impl Engine {
         Ok(signer.clone())
     }
 
-    /// Puts a version in its place that was recorded, and then its process ended. Whether there was one.
-    pub(crate) fn finish_install(&self) -> Result<bool, Problem> {
+    /// Puts a version in its place that was recorded, and then its process ended. Nobody is waited for who is
+    /// changing the policy now.
+    pub(crate) fn finish_install(&self) -> Result<Finished, Problem> {
         let path = self.rulebook.path().to_owned();
         let beside = beside(&path);
         if fs::symlink_metadata(&beside).is_err() {
-            return Ok(false);
+            return Ok(Finished::Nothing);
         }
-        let _lock = self.lock_policy()?;
-        let Some(version) = newest(self.recording()?)? else { return Ok(false) };
+        let Some(_lock) = self.try_to_lock_policy()? else { return Ok(Finished::Busy) };
+        let Some(version) = newest(self.recording()?)? else { return Ok(Finished::Nothing) };
         let is_it = |path: &Path| read(path).is_ok_and(|is| is == version.rules.text.as_bytes());
-        if is_it(&path) {
-            // Somebody else was faster.
-            return Ok(true);
+        // Otherwise somebody else was faster, or it is not what was signed.
+        if !is_it(&path) && is_it(&beside) {
+            rename(&beside, &path).map_err(|error| not_written(&path, &error))?;
+            return Ok(Finished::Done);
         }
-        if !is_it(&beside) {
-            return Ok(false);
+        Ok(Finished::Nothing)
+    }
+
+    fn try_to_lock_policy(&self) -> Result<Option<File>, Problem> {
+        let home = self.home();
+        let unreadable = |error: io::Error| not_written(home, &error);
+        let file = File::open(home).map_err(unreadable)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(unreadable(error.into())),
         }
-        rename(&beside, &path).map_err(|error| not_written(&path, &error))?;
-        Ok(true)
     }
 
     /// One process at a time, of those that use this home.

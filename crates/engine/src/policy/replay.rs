@@ -1,24 +1,27 @@
 //! Recorded decisions, asked of rules again: which of them others would change, and which rules would
 //! allow what was refused.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hotcell_extension::Extension;
 use hotcell_policy::{Facts, Snapshot, Verdict, Wanted};
 use hotcell_record::{Event, Filter, Kind, Record};
 use hotcell_request::{Arguments, Call, Request, Value, VersionReq};
 use hotcell_review as review;
+use hotcell_review::versions::Rules;
 use hotcell_types::{CallId, Caller, Decision, Name, Status};
 
 use crate::artifacts::not_read;
 use crate::engine::Engine;
 use crate::replay::has_placeholder;
-use crate::reply::Problem;
+use crate::reply::{Problem, ProblemKind};
 use crate::rulebook::{Look, newest};
 use crate::weigh::judge_asking;
 
 /// So many of the last decisions are asked again.
 pub const DECISIONS_MOST: usize = 100;
+/// More decisions that would be refused than this have to be accepted in words.
+pub const BREAKING_MOST: usize = 5;
 /// So many refusals, and so many answers, are learned from.
 const LEARNED_MOST: usize = 1000;
 
@@ -33,7 +36,7 @@ pub struct Compared {
 }
 
 /// One decision that would be another.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Changed {
     pub call: CallId,
     /// Nanoseconds since 1970.
@@ -48,6 +51,11 @@ pub struct Changed {
 }
 
 impl Changed {
+    /// The same of another call that is alike.
+    fn also_of(self, event: &Event) -> Changed {
+        Changed { call: event.call.unwrap_or(self.call), time: event.time, ..self }
+    }
+
     /// Whether something that is done now would be refused.
     pub fn is_breaking(&self) -> bool {
         (self.was, self.is) == (Decision::Allow, Decision::Deny)
@@ -58,6 +66,24 @@ impl Compared {
     pub fn breaking(&self) -> usize {
         self.changed.iter().filter(|changed| changed.is_breaking()).count()
     }
+
+    /// What has to be said for these rules to be installed, if they would break much.
+    pub fn phrase(&self) -> Option<String> {
+        let breaking = self.breaking();
+        (breaking > BREAKING_MOST).then(|| phrase(breaking))
+    }
+
+    /// Whether that was said. Who accepted more has accepted this.
+    fn is_accepted(&self, said: Option<&str>) -> bool {
+        let accepted = said.and_then(|said| said.trim().split(' ').nth(1)?.parse().ok());
+        let accepted =
+            accepted.filter(|count| said.map(str::trim) == Some(phrase(*count).as_str()));
+        self.phrase().is_none() || accepted.is_some_and(|count: usize| count >= self.breaking())
+    }
+}
+
+fn phrase(breaking: usize) -> String {
+    format!("break {breaking} calls")
 }
 
 /// Rules that would allow what was refused.
@@ -78,17 +104,26 @@ impl Engine {
     ) -> Result<Compared, Problem> {
         let record = self.recording()?;
         let old = match newest(record)? {
-            None => Some(Snapshot::built_in()),
-            // One that cannot be read any more, or has extensions, decided what was recorded.
-            Some(version) => {
-                let old = self.compiled(&version.rules).ok().map(|loaded| loaded.snapshot);
-                old.filter(|old| old.extensions().is_empty())
-            }
+            None => Some((Snapshot::built_in_protecting(self.protected.clone()), None)),
+            // One that cannot be asked any more decided what was recorded.
+            Some(version) => self.still_asked(&version.rules),
         };
+        let old = old.as_ref().map(|(policy, extension)| (policy, extension.as_ref()));
         let new = (new, extension);
         let mut compared = Compared::default();
+        // Rules in TypeScript know the time, so that no two calls are alike to them.
+        let has_time = [Some(new), old].iter().flatten().any(|(_, extension)| extension.is_some());
+        let mut known: HashMap<String, Result<Option<Changed>, String>> = HashMap::new();
         for event in decisions(record, caller)? {
-            match self.compared(record, &event, old.as_ref(), new) {
+            let alike = alike(&event).filter(|_| !has_time);
+            let found = match alike.as_ref().and_then(|alike| known.get(alike)) {
+                Some(found) => found.clone().map(|changed| changed.map(|one| one.also_of(&event))),
+                None => self.compared(record, &event, old, new),
+            };
+            if let Some(alike) = alike {
+                known.entry(alike).or_insert_with(|| found.clone());
+            }
+            match found {
                 Ok(changed) => {
                     compared.asked += 1;
                     compared.changed.extend(changed);
@@ -99,21 +134,63 @@ impl Engine {
         Ok(compared)
     }
 
+    /// Refuses rules that would break much of what is done now, unless somebody has said that this is meant: at
+    /// whatever door they come in.
+    pub(super) fn is_accepted(
+        &self,
+        caller: &Caller,
+        rules: &Rules,
+        new: &Snapshot,
+        accepted: Option<&str>,
+    ) -> Result<(), Problem> {
+        let extension = self.ready(rules, new)?;
+        let compared = self.compare_rules(caller, new, extension.as_ref())?;
+        if compared.is_accepted(accepted) {
+            return Ok(());
+        }
+        let breaking = compared.breaking();
+        let why = format!(
+            "{breaking} of the last {} decisions were allowed and would be refused",
+            compared.asked
+        );
+        let fix = format!("accept that with `{}`, or change the rules", phrase(breaking));
+        Err(Problem::new("the policy stays as it is", why, fix).of(ProblemKind::Blocked))
+    }
+
+    /// Rules that can be asked, with their extensions.
+    fn still_asked(&self, rules: &Rules) -> Option<(Snapshot, Option<Extension>)> {
+        let policy = self.compiled(rules).ok()?.snapshot;
+        let extension = self.extension_of(&policy, rules).ok()?;
+        Some((policy, extension))
+    }
+
     fn compared(
         &self,
         record: &Record,
         event: &Event,
-        old: Option<&Snapshot>,
-        new: (&Snapshot, Option<&Extension>),
+        old: Option<Asked<'_>>,
+        new: Asked<'_>,
     ) -> Result<Option<Changed>, String> {
         let call = self.rebuilt(record, event)?;
         let (is, reason) = decided(new, &call, event);
         let was = match old {
-            Some(old) => decided((old, None), &call, event).0,
+            Some(old) => decided(old, &call, event).0,
+            // It says nothing of the rules, and nothing of what others say without it.
+            None if event.bearer.is_some() => {
+                return Err(
+                    "a token or an approval decided it, and the policy of then cannot be asked"
+                        .into(),
+                );
+            }
             None => event.decision.ok_or("no decision was recorded")?,
         };
         if was == is {
             return Ok(None);
+        }
+        if new.0.depends_on_workflow() && !self.knows_the_work(event)? {
+            return Err(
+                "where the work was then was not recorded, and it depends on that now".into()
+            );
         }
         Ok(Some(Changed {
             call: call.id(),
@@ -125,6 +202,12 @@ impl Engine {
             is,
             reason,
         }))
+    }
+
+    /// Whether the record says where the work of a caller was: nobody asked, where no rule depended on it.
+    fn knows_the_work(&self, event: &Event) -> Result<bool, String> {
+        let is_driven = || self.workflow(&event.caller).map(|work| work.is_some());
+        Ok(event.state.is_some() || !is_driven().map_err(|problem| problem.to_string())?)
     }
 
     pub(super) fn learn(&self, caller: &Caller, since: Option<i64>) -> Result<Learned, Problem> {
@@ -186,6 +269,13 @@ fn decisions(record: &Record, caller: &Caller) -> Result<Vec<Event>, Problem> {
     Ok(all.split_off(more))
 }
 
+/// What the events of calls have in common that rules cannot tell apart.
+fn alike(event: &Event) -> Option<String> {
+    let Event { tool, caller, mode, state, decision, bearer, .. } = event;
+    let input = event.input.as_ref()?.digest;
+    Some(format!("{:?}", (tool, input, caller, mode, state, decision, bearer.is_some())))
+}
+
 /// Whether a policy said so. What was refused because none could be used says nothing about any rule.
 fn is_decision(event: &Event) -> bool {
     event.kind != Kind::Denied || (event.call.is_some() && event.status != Some(Status::Error))
@@ -221,12 +311,11 @@ fn arguments_of(record: &Record, event: &Event) -> Result<Value, String> {
     serde_json::from_str(&item.shown).map_err(|_| "the arguments cannot be read".into())
 }
 
+/// Rules, and the extensions that have a say as well.
+type Asked<'a> = (&'a Snapshot, Option<&'a Extension>);
+
 /// What rules say of a call as it was made, without a token or an approval.
-fn decided(
-    (policy, extension): (&Snapshot, Option<&Extension>),
-    call: &Call,
-    event: &Event,
-) -> (Decision, String) {
+fn decided((policy, extension): Asked<'_>, call: &Call, event: &Event) -> (Decision, String) {
     let mut facts = Facts {
         now: event.time,
         mode: event.mode.clone(),

@@ -80,7 +80,7 @@ impl Home {
     }
 
     fn install_signed(&self, rules: Rules, signed: SignedPolicy) -> Result<u64, Problem> {
-        match self.ask(PolicyAsk::Install { rules, signed: Box::new(signed) })? {
+        match self.ask(PolicyAsk::Install { rules, signed: Box::new(signed), accepted: None })? {
             PolicyAnswer::Installed(number) => Ok(number),
             other => panic!("{other:?}"),
         }
@@ -445,7 +445,7 @@ fn rules_that_cannot_be_used_say_where_and_the_old_ones_stay() {
             ..home.statement(&self::rules(&[&alice], PURE))
         };
         let signed = Box::new(SignedPolicy::sign(&alice, statement));
-        let installed = home.ask(PolicyAsk::Install { rules, signed }).unwrap();
+        let installed = home.ask(PolicyAsk::Install { rules, signed, accepted: None }).unwrap();
         assert!(matches!(installed, PolicyAnswer::Faulty(_)), "{shown}");
     }
     assert_eq!(home.add().rules, ["pure"]);
@@ -575,6 +575,55 @@ fn pol_05_a_thousand_changes_against_a_thousand_calls_lose_nothing() {
     assert_eq!(home.events(Kind::Outcome).len(), 4 * EACH);
 }
 
+/// The same with changes by another process, as far as a home can tell: nothing but the record and the file say
+/// that there was one.
+#[test]
+fn pol_05_changes_by_another_process_lose_no_call_either() {
+    const EACH: usize = 300;
+    let alice = approver("alice");
+    let version = |number: usize| {
+        let rule = |name: &str| {
+            format!(
+                "  - {{ name: {name}-{number}, match: {{ effect: [pure, write] }}, action: allow }}\n"
+            )
+        };
+        rules(&[&alice], &format!("rules:\n{}{}", rule("a"), rule("b")))
+    };
+    let home = Home::new();
+    let other = Home { engine: open(&home.dir), dir: tempfile::tempdir().unwrap() };
+    // Before there is a version, a call that changes nothing is allowed as well.
+    assert_eq!(home.add().status, Status::Success);
+    let (pure, writing, versions) = std::thread::scope(|scope| {
+        let pure = scope.spawn(|| (0..EACH).map(|_| home.add()).collect::<Vec<Reply>>());
+        let note = || home.call("own.note", json!({}));
+        let writing = scope.spawn(move || (0..EACH).map(|_| note()).collect::<Vec<Reply>>());
+        let mut versions = 0;
+        while !pure.is_finished() || !writing.is_finished() {
+            versions += 1;
+            assert_eq!(other.install(&alice, version(versions)), Ok(versions as u64));
+        }
+        (pure.join().unwrap(), writing.join().unwrap(), versions)
+    });
+    for reply in &pure {
+        assert_eq!(reply.status, Status::Success, "{reply:?}");
+    }
+    let changed: Vec<u64> =
+        home.events(Kind::PolicyChanged).iter().map(|event| event.seq).collect();
+    assert_eq!(changed.len(), versions);
+    let intents = home.events(Kind::Intent);
+    for intent in &intents {
+        let number = changed.partition_point(|seq| *seq < intent.seq);
+        assert_eq!(intent.rules, [format!("a-{number}"), format!("b-{number}")]);
+    }
+    // Without a version it is refused; with any it is allowed.
+    let begun = writing.iter().filter(|reply| reply.status == Status::Success).count();
+    assert_eq!(begun, intents.len());
+    for reply in writing.iter().filter(|reply| reply.status != Status::Success) {
+        let problem = reply.problems.first().unwrap();
+        assert_eq!(problem.why, "no rule allows it", "{reply:?}");
+    }
+}
+
 #[test]
 fn a_process_that_goes_on_finishes_what_another_did_not() {
     let alice = approver("alice");
@@ -632,7 +681,8 @@ fn tests_of_a_policy_say_what_is_not_as_expected() {
     let tests = "tests:\n  - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [pure] }\n  - { call: \
                  add, args: { a: 1, b: 2 }, expect: deny }\n  - { call: add, args: { a: 1 }, expect: allow \
                  }\n  - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [other] }\n  - { call: \
-                 fs.read, args: { path: a }, token: valid, expect: allow }\n";
+                 fs.read, args: { path: a }, token: valid, expect: allow }\n  - { call: add, args: { a: 1, b: \
+                 2 }, token: valid, expect: allow, rules: [token] }\n";
     let tests = expectations(tests.as_bytes()).unwrap();
     let rules = Rules { text: PURE.into(), ..Rules::default() };
     let PolicyAnswer::Tested(tested) = home.ask(PolicyAsk::Test { rules, tests }).unwrap() else {
@@ -646,6 +696,10 @@ fn tests_of_a_policy_say_what_is_not_as_expected() {
             Some("allow, and not deny: the rule `pure` allows it"),
             Some("this is not a call: /b: `b` is missing"),
             Some("pure spoke, and not other"),
+            Some(
+                "deny, and not allow: no rule allows it; its token does not count: none could be made for it: no \
+                 rule allows all of it"
+            ),
             None,
         ]
     );
@@ -692,6 +746,58 @@ fn the_last_decisions_are_asked_again_and_rules_are_learned_from_refusals() {
     assert_eq!((learned.calls, learned.rules.as_str()), (0, "rules: []\n"));
 }
 
+/// By whatever door it comes: what would break much is installed by who has said that this is meant.
+#[test]
+fn what_would_break_more_than_five_calls_is_not_installed_without_the_phrase() {
+    let alice = approver("alice");
+    let home = Home::new();
+    home.install(&alice, rules(&[&alice], PURE)).unwrap();
+    for a in 0..7 {
+        assert_eq!(home.call("add", json!({"a": a, "b": 2})).status, Status::Success);
+    }
+    home.engine.record().unwrap().checkpoint().unwrap();
+    let nothing = rules(&[&alice], NOTHING);
+    let install = |accepted: Option<&str>| {
+        let signed = Box::new(SignedPolicy::sign(&alice, home.statement(&nothing)));
+        let accepted = accepted.map(str::to_owned);
+        home.ask(PolicyAsk::Install { rules: nothing.clone(), signed, accepted })
+    };
+    for said in [
+        None,
+        Some(""),
+        Some("yes"),
+        Some("break 6 calls"),
+        Some("break  7 calls"),
+        Some("break +7 calls"),
+    ] {
+        let problem = install(said).unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::Blocked, "{said:?}: {problem:?}");
+        assert!(problem.fix.contains("`break 7 calls`"), "{problem:?}");
+    }
+    assert_eq!(home.add().rules, ["pure"], "the old one holds");
+    // A proposal is asked for it as well.
+    let reply = home.call("policy.update", json!({"rules": nothing.text, "extensions": {}}));
+    let item = reply.review.unwrap();
+    let approve = |accepted: Option<&str>| {
+        let signed = Box::new(SignedPolicy::sign(&alice, home.statement(&nothing)));
+        let given = Box::new(home.given(item, &alice, Verdict::Approve));
+        let accepted = accepted.map(str::to_owned);
+        home.ask(PolicyAsk::Approve { item, given, signed, accepted })
+    };
+    let problem = approve(None).unwrap_err();
+    assert!(problem.fix.contains(" calls`"), "{problem:?}");
+    assert!(matches!(approve(Some("break 9 calls")), Ok(PolicyAnswer::Installed(2))));
+    assert_eq!(home.add().status, Status::Blocked);
+    // What breaks five or fewer needs none.
+    let home = Home::new();
+    home.install(&alice, rules(&[&alice], PURE)).unwrap();
+    for a in 0..5 {
+        home.call("add", json!({"a": a, "b": 2}));
+    }
+    home.engine.record().unwrap().checkpoint().unwrap();
+    assert_eq!(home.install(&alice, rules(&[&alice], NOTHING)), Ok(2));
+}
+
 #[test]
 fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
     let alice = approver("alice");
@@ -728,7 +834,7 @@ fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
     // Nor is a signature of another policy.
     let approve = |rules: &Rules| {
         let signed = Box::new(SignedPolicy::sign(&alice, home.statement(rules)));
-        home.ask(PolicyAsk::Approve { item: id, given: given(), signed })
+        home.ask(PolicyAsk::Approve { item: id, given: given(), signed, accepted: None })
     };
     assert!(approve(&rules(&[&alice], NOTHING)).is_err());
     assert_eq!(item().state, hotcell_review::State::Waiting);
@@ -745,6 +851,34 @@ fn a_proposed_policy_waits_and_becomes_the_policy_with_both_signatures() {
         panic!()
     };
     assert_eq!(told.value, Some(json!({"version": 2})));
+}
+
+/// Wherever it is, under whichever policy.
+#[test]
+fn no_tool_writes_to_an_anchor_that_was_configured_nor_to_what_else_is_protected() {
+    let alice = approver("alice");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let mut options = Options::at(dir.path().join("home"));
+    options.workspace = Some(dir.path().join("tree"));
+    options.anchor = crate::Anchor::File(dir.path().join("trail.txt"));
+    options.protected.kernel.push("mine.toml".to_owned());
+    let home = Home { engine: Engine::open(options).unwrap(), dir };
+    let denied = |path: &str| home.call("fs.write", json!({"path": path, "text": "x"}));
+    let all = "rules:\n  - { name: all, match: {}, action: allow }\n";
+    for _ in 0..2 {
+        for path in ["trail.txt", "deep/Trail.TXT", "anchor.log", "hotcell.db"] {
+            let reply = denied(path);
+            assert_eq!(
+                (reply.status, reply.rules),
+                (Status::Blocked, vec!["protect-audit".to_owned()]),
+                "{path}"
+            );
+        }
+        home.install(&alice, rules(&[&alice], all)).ok();
+    }
+    let reply = denied("a/mine.toml");
+    assert_eq!((reply.status, &*reply.rules[0]), (Status::Review, "protect-kernel"), "{reply:?}");
 }
 
 #[test]
@@ -830,6 +964,54 @@ fn extensions_have_a_say_and_whatever_goes_wrong_with_them_is_a_refusal() {
     assert_eq!(extended.add(2).status, Status::Success);
 }
 
+/// Two numbers that are one in TypeScript: a rule that allows one of them would allow the other.
+#[test]
+fn what_an_extension_cannot_tell_apart_it_does_not_judge() {
+    let extended = Extended::new();
+    let source = "export default (call) => ({ decision: call.args.a === 9007199254740992 ? 'allow' : 'pass', reason: 'it' });";
+    extended.install(source).unwrap();
+    for a in [9_007_199_254_740_992, 9_007_199_254_740_993, -9_007_199_254_740_993] {
+        let reply = extended.add(a);
+        assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+        assert!(reply.problems[0].why.contains("tell from its neighbours"), "{reply:?}");
+    }
+    let source = source.replace("9007199254740992", "9007199254740991");
+    extended.install(&source).unwrap();
+    let reply = extended.add(9_007_199_254_740_991);
+    assert_eq!(reply.status, Status::Success, "{reply:?}");
+}
+
+/// What the pages show is what can be used, with the tools that there are.
+#[test]
+fn the_examples_of_the_page_about_rules_can_be_used() {
+    let page = include_str!("../../../../docs/rules.md");
+    let blocks = |language: &str| {
+        let start = format!("```{language}\n");
+        let parts = page.split(&start).skip(1).map(|rest| rest.split("```").next().unwrap());
+        parts.collect::<Vec<&str>>()
+    };
+    let [first, second] = blocks("yaml")[..] else { panic!() };
+    let [source] = blocks("ts")[..] else { panic!() };
+    let extended = Extended::new();
+    let mut with = Rules { text: second.into(), ..Rules::default() };
+    with.extensions.insert("office-hours.ts".into(), source.into());
+    for rules in [Rules { text: first.into(), ..Rules::default() }, with.clone()] {
+        match extended.home.ask(PolicyAsk::Check(rules)).unwrap() {
+            PolicyAnswer::Checked(checked) => assert!(checked.warnings.is_empty(), "{checked:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let tests = "tests:\n  - { call: fs.write, args: { path: a, text: x }, expect: deny, rules: [office-hours.ts] }\n  \
+                 - { call: add, args: { a: 1, b: 2 }, expect: allow, rules: [read] }\n";
+    let tests = expectations(tests.as_bytes()).unwrap();
+    let PolicyAnswer::Tested(tested) =
+        extended.home.ask(PolicyAsk::Test { rules: with, tests }).unwrap()
+    else {
+        panic!()
+    };
+    assert!(tested.iter().all(|one| one.wrong.is_none()), "{tested:?}");
+}
+
 const NO_SECRETS: &str = "
 export default function secrets(call: { path?: string }) {
     if (/^secrets(\\/|$)/.test(call.path ?? '')) return { decision: 'deny', reason: 'private' };
@@ -893,6 +1075,49 @@ fn what_extensions_cannot_be_asked_about_is_not_shown_and_that_is_told() {
 }
 
 /// What is only asked asks them, too: otherwise it would say deny of everything.
+const NO_POST: &str = "
+export default function requests(call: { tool: string, host?: string, method?: string }) {
+    if (call.tool !== 'net.connect') return { decision: 'pass' };
+    if (call.method === 'POST' && call.host !== 'all.test') return { decision: 'deny', reason: 'nothing is sent' };
+    return { decision: 'allow', reason: 'open' };
+}";
+
+/// What goes through a tunnel that nobody looks into could be any request.
+#[test]
+fn a_method_that_an_extension_denies_is_denied_of_the_tunnel_that_could_carry_it() {
+    use hotcell_egress::{Host, Judge, Protocol, Ruling, Wanted};
+    let extended = Extended::new();
+    extended.install(NO_POST).unwrap();
+    let engine = &extended.home.engine;
+    let arguments = Arguments::Value(json!({"a": 1, "b": 2}));
+    let request = Request::new("add".parse().unwrap(), arguments);
+    let call = Call::new(request, caller(), new_id(), &engine.registry).unwrap();
+    let border = engine.border(&engine.book().unwrap(), &Facts::default(), &call).unwrap();
+    let judged = |host: &str, method: Option<&str>| {
+        let (host, method) = (Host::parse(host).unwrap(), method.map(str::to_owned));
+        let path = method.as_ref().map(|_| "/".to_owned());
+        let (protocol, intercepted) = (Protocol::Https, method.is_some());
+        border.judge(&Wanted { protocol, host, port: 443, method, path, intercepted })
+    };
+    for (host, method, may) in [
+        ("some.test", Some("GET"), true),
+        ("some.test", Some("POST"), false),
+        ("some.test", None, false),
+        ("all.test", None, true),
+    ] {
+        match judged(host, method) {
+            Ruling::Allow { .. } => assert!(may, "{host} {method:?}"),
+            Ruling::Refuse { why, fix } => {
+                assert!(!may && why == "nothing is sent", "{host} {method:?}: {why}");
+                assert!(fix.contains("`more.ts`"), "{fix}");
+            }
+        }
+    }
+    let denied = extended.home.events(Kind::Denied);
+    assert!(denied.iter().all(|event| event.rules == ["more.ts"]), "{denied:?}");
+    assert_eq!(denied.len(), 2);
+}
+
 #[test]
 fn extensions_are_asked_by_explain_test_and_compare() {
     let extended = Extended::new();

@@ -112,6 +112,12 @@ fn a_wrong_file_is_refused_and_says_where() {
         (rule("  examples: { matches: [] }"), "5:15", "did you mean `match`?"),
         // Extensions and secrets.
         ("extensions: [a.js]".into(), "1:14", "ends in `.ts`"),
+        ("extensions: [a.ts, b.ts, a.ts]".into(), "1:26", "`a.ts` is there twice"),
+        (
+            "rules: [{ name: a.ts, match: {}, action: allow }]\nextensions: [a.ts]".into(),
+            "2:14",
+            "`a.ts` is there twice",
+        ),
         ("extensions: [../a.ts]".into(), "1:14", "ends in `.ts`"),
         ("redact: [a]".into(), "1:10", "at least 3"),
         ("redact: [{ regex: '(' }]".into(), "1:19", "the pattern cannot be used"),

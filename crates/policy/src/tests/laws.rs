@@ -1,11 +1,14 @@
 //! What holds for all policies.
 
+use std::sync::Arc;
+
 use hotcell_request::{Call, Value};
+use hotcell_types::Decision;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::{call, facts, policy, said, tag};
-use crate::{Facts, Snapshot, Verdict, judge};
+use crate::{Constraints, Extension, Facts, Grant, Snapshot, TokenStatus, Verdict, judge};
 
 const PATHS: [&str; 6] = ["src/a.rs", "src/b/c.rs", "docs/x.md", "x", "src/kernel/k.rs", "lib/y"];
 const GLOBS: [&str; 8] =
@@ -77,6 +80,18 @@ fn any_facts() -> impl Strategy<Value = Facts> {
     })
 }
 
+/// With a token, valid or not, or without.
+fn with_token() -> impl Strategy<Value = Facts> {
+    (any_facts(), 0..3).prop_map(|(facts, token)| {
+        let token = match token {
+            0 => TokenStatus::None,
+            1 => TokenStatus::Invalid("it is over".into()),
+            _ => TokenStatus::Valid(Constraints::default()),
+        };
+        Facts { token, ..facts }
+    })
+}
+
 fn any_call() -> impl Strategy<Value = Call> {
     (prop::sample::select(vec!["fs.write", "fs.read", "fs.copy"]), args())
         .prop_map(|(name, args)| call(name, args))
@@ -96,7 +111,7 @@ proptest! {
 
     #[test]
     fn the_order_of_rules_changes_nothing(
-        rules in rules(8), call in any_call(), facts in any_facts(), seed in any::<u64>(),
+        rules in rules(8), call in any_call(), facts in with_token(), seed in any::<u64>(),
     ) {
         let one = file(rules.iter().enumerate());
         let mut shuffled: Vec<(usize, &String)> = rules.iter().enumerate().collect();
@@ -107,7 +122,7 @@ proptest! {
 
     #[test]
     fn a_rule_twice_and_one_about_something_else_change_nothing(
-        rules in rules(6), call in any_call(), facts in any_facts(),
+        rules in rules(6), call in any_call(), facts in with_token(),
     ) {
         let one = file(rules.iter().enumerate());
         let twice = file(rules.iter().chain(&rules).enumerate());
@@ -123,7 +138,7 @@ proptest! {
 
     #[test]
     fn a_deny_more_never_widens_and_a_review_more_never_allows(
-        rules in rules(6), more in rule(), call in any_call(), facts in any_facts(),
+        rules in rules(6), more in rule(), call in any_call(), facts in with_token(),
     ) {
         let one = file(rules.iter().enumerate());
         let before = strictness(&judge(&one, &call, &facts));
@@ -137,7 +152,7 @@ proptest! {
 
     #[test]
     fn several_paths_are_never_judged_wider_than_each(
-        rules in rules(6), args in args(), facts in any_facts(),
+        rules in rules(6), args in args(), facts in with_token(),
     ) {
         let policy = file(rules.iter().enumerate());
         let whole = strictness(&judge(&policy, &call("fs.write", args.clone()), &facts));
@@ -187,6 +202,57 @@ proptest! {
             }
             Verdict::Allow(_) => prop_assert!(hint.is_empty()),
             _ => prop_assert!(!hint.is_empty()),
+        }
+    }
+
+    /// A token stands for the rules of the file and its extensions, and for nothing that is built in; one that does
+    /// not count is as good as none.
+    #[test]
+    fn a_token_gives_what_it_is_for_and_a_bad_one_nothing(
+        rules in rules(6), call in any_call(), facts in any_facts(), extension in prop::bool::ANY,
+    ) {
+        let policy = file(rules.iter().enumerate());
+        let failed = Extension::Failed("gone".into());
+        let extension = if extension { failed } else { Extension::NotConfigured };
+        let facts = Facts { extension, ..facts };
+        let with = |token| Facts { token, ..facts.clone() };
+        let (valid, bad) = (TokenStatus::Valid(Constraints::default()), TokenStatus::Invalid("over".into()));
+        let verdict = judge(&policy, &call, &with(valid.clone()));
+        prop_assert_eq!(said(&verdict), "allow [token] its token allows it");
+        let (none, bad) = (judge(&policy, &call, &facts), with(bad));
+        let bad = judge(&policy, &call, &bad);
+        prop_assert_eq!(strictness(&none), strictness(&bad));
+        let protected = super::call("fs.write", json!({"paths": ["src/a.rs", "policy.yaml"]}));
+        prop_assert_eq!(strictness(&judge(&policy, &protected, &with(valid))), 2);
+    }
+
+    /// What was settled about a call opens nothing that a rule denies of its change, and closes nothing.
+    #[test]
+    fn what_was_settled_about_a_call_is_never_against_a_rule(
+        rules in rules(6), call in any_call(), facts in any_facts(), path in prop::sample::select(PATHS.to_vec()),
+    ) {
+        let policy = file(rules.iter().enumerate());
+        let grant = Grant {
+            call: call.digest(), policy: policy.digest(), expires: facts.now + 1, approver: "anna".into(),
+        };
+        let Verdict::Allow(permit) = judge(&policy, &call, &Facts { grant: Some(grant), ..facts.clone() }) else {
+            return Ok(());
+        };
+        let settled = Some(Arc::new(permit.settles(&policy, &facts, &[])));
+        let change = super::settled::change(&call, path);
+        let plain = judge(&policy, &change, &facts);
+        let with = Facts { settled, ..facts.clone() };
+        let after = strictness(&judge(&policy, &change, &with));
+        match &plain {
+            Verdict::Deny(account) if account.decision().is_some() => prop_assert_eq!(after, 2),
+            Verdict::Allow(_) => prop_assert_eq!(after, 0),
+            // By whoever asked of the call as well, and by nobody else.
+            Verdict::Review(account) if after == 0 => {
+                let said = permit.account().rules();
+                let asking = account.spoken().iter().filter(|one| one.decision == Decision::Review);
+                prop_assert!(asking.into_iter().all(|one| said.contains(&one.rule.to_string())));
+            }
+            _ => {}
         }
     }
 

@@ -45,6 +45,56 @@ fn a_refusal_says_what_would_allow_it() {
     }
 }
 
+/// Where nothing would be left that speaks for a call, taking the deny away is half of it.
+#[test]
+fn what_would_allow_a_call_that_is_denied_and_that_nothing_allows_is_both() {
+    let except = "{ operation: fs.write, path: [\"/lib/x.key\"] }";
+    let rule = "- { name: allow-fs.write, match: { operation: fs.write, path: [\"/lib/x.key\"] }, action: allow }";
+    let one = call("fs.write", json!({"path": "lib/x.key"}));
+    let snapshot = policy(POLICY);
+    let verdict = judge(&snapshot, &one, &facts());
+    assert_eq!(
+        verdict.would_allow(&snapshot, &one),
+        format!(
+            "the rule `not` denies it; it would not with this among its `except`: - {except}; and nothing allows \
+             it then; this would: {rule}"
+        )
+    );
+    // Neither is enough alone; both are.
+    let freed =
+        POLICY.replace("[{ path: [/a.key] }]", &format!("[{{ path: [/a.key] }}, {except}]"));
+    for (text, expected) in [
+        (freed.clone(), "deny [] no rule allows it"),
+        (format!("{POLICY}\n  {rule}"), "deny [allow-fs.write not] not"),
+        (
+            format!("{freed}\n  {rule}"),
+            "allow [allow-fs.write] the rule `allow-fs.write` allows it",
+        ),
+    ] {
+        assert_eq!(said(&judge(&policy(&text), &one, &facts())), expected);
+    }
+    let (snapshot, one) = (policy(POLICY), call("fs.write", json!({"path": "tok/x.key"})));
+    let told = judge(&snapshot, &one, &facts()).would_allow(&snapshot, &one);
+    assert!(
+        told.ends_with("; and then a token for this call: the rule `tok` allows it with one"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_rule_that_is_proposed_has_a_name_that_the_policy_does_not_have() {
+    let text = "
+rules:
+  - { name: allow-fs.write, match: { operation: fs.read }, action: allow }
+  - { name: allow-fs.write-2, match: { operation: fs.read }, action: allow }";
+    let one = call("fs.write", json!({"path": "a"}));
+    let snapshot = policy(text);
+    let rule = judge(&snapshot, &one, &facts()).would_allow(&snapshot, &one);
+    assert!(rule.starts_with("- { name: allow-fs.write-3, "), "{rule}");
+    let with = policy(&format!("{text}\n  {rule}"));
+    assert!(matches!(judge(&with, &one, &facts()), Verdict::Allow(_)));
+}
+
 #[test]
 fn an_explanation_says_why_each_rule_spoke_or_did_not() {
     let policy = policy(POLICY);

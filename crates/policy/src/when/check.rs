@@ -2,10 +2,12 @@
 //! compared. What the tool's schema leaves open is left open here.
 
 use hotcell_request::{Tool, Value};
+use hotcell_types::Door;
 
 use super::Bad;
 use super::expr::{Expr, Kind, Op, Var};
 use crate::fault::{instead, shown};
+use crate::read::{METHODS, MODES, STATES};
 
 /// Most references in a schema that are followed to get to one field.
 const REFERENCES_MOST: usize = 16;
@@ -187,6 +189,10 @@ impl<'s> Checker<'s> {
             return Ok(Type::Bool);
         }
         let (one, other) = (self.of(left)?, self.of(right)?);
+        if matches!(op, Op::Equal | Op::Unequal | Op::In) {
+            self.can_be(left, right)?;
+            self.can_be(right, left)?;
+        }
         let unlike = || {
             let what = format!("{} and {} are compared", one.name(), other.name());
             Bad::new(at, what, "compare what is alike")
@@ -216,6 +222,46 @@ impl<'s> Checker<'s> {
                 Ok(Type::Number)
             }
             _ => Err(unlike()),
+        }
+    }
+
+    /// Refuses to compare what has one of a few values with a text that is none of them: a condition that is
+    /// never true is a mistake, and one that always is a dangerous one.
+    fn can_be(&self, asked: &Expr, texts: &Expr) -> Result<(), Bad> {
+        let Some(known) = self.words(asked) else { return Ok(()) };
+        let texts = match &texts.kind {
+            Kind::List(items) => &**items,
+            _ => std::slice::from_ref(texts),
+        };
+        for text in texts {
+            if let Kind::Text(word) = &text.kind
+                && !known.contains(&&**word)
+            {
+                let what = format!("it is never `{}`", shown(word));
+                return Err(Bad::new(text.at, what, instead(word, &known)));
+            }
+        }
+        Ok(())
+    }
+
+    /// All values that this can have, where there are a few.
+    fn words(&self, expr: &Expr) -> Option<Vec<&'s str>> {
+        match &expr.kind {
+            Kind::Var(Var::State) => Some(STATES.to_vec()),
+            Kind::Var(Var::Mode) => Some(MODES.to_vec()),
+            Kind::Var(Var::Method | Var::Methods) => Some(METHODS.to_vec()),
+            Kind::Select(of, name) => match of.kind {
+                Kind::Var(Var::Caller) if **name == *"door" => {
+                    Some(Door::ALL.into_iter().map(Door::name).collect())
+                }
+                Kind::Var(Var::Args) => {
+                    let field = self.root?.get("properties")?.get(&**name)?;
+                    let values = field.get("enum")?.as_array()?;
+                    values.iter().map(Value::as_str).collect()
+                }
+                _ => None,
+            },
+            _ => None,
         }
     }
 
