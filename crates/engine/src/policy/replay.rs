@@ -186,9 +186,11 @@ fn decisions(record: &Record, caller: &Caller) -> Result<Vec<Event>, Problem> {
     Ok(all.split_off(more))
 }
 
-/// Whether a policy said so. What was refused because none could be used says nothing about any rule.
+/// Whether a policy said so. What was refused because none could be used, or never got that far, says nothing about
+/// any rule.
 fn is_decision(event: &Event) -> bool {
-    event.kind != Kind::Denied || (event.call.is_some() && event.status != Some(Status::Error))
+    let is_of_policy = event.call.is_some() && event.status != Some(Status::Error);
+    event.decision.is_some() && (event.kind != Kind::Denied || is_of_policy)
 }
 
 fn last(caller: &Caller, kind: Kind, limit: usize) -> Filter {
