@@ -24,6 +24,7 @@ DECISIONS = "allow review deny".split()
 STATUSES = """success failure error timeout oom limit killed cancelled blocked review invalid
     circuit_open unknown""".split()
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
+NUMBER = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
 MARK = "hotcell-checkpoint 1 "
 CHECKPOINT = re.compile(
     r"(hotcell-checkpoint 1 home=([0-9a-f]{32}) seq=(0|[1-9][0-9]*) hash=([0-9a-f]{64})"
@@ -172,7 +173,9 @@ class Chain:
 
     def __init__(self, home):
         self.last, self.hash = 0, genesis(home)
-        self.hashes, self.open, self.has_pruned = {}, {}, False
+        self.hashes, self.open = {}, {}
+        # Up to which events contents were pruned: as it was told, and where it was not.
+        self.pruned, self.untold = 0, 0
 
     def take(self, event):
         seq = self.last + 1
@@ -197,7 +200,8 @@ class Chain:
         kind, call = event["kind"], event["call"]
         if (kind == "opened") != (seq == 1):
             raise Broken("kind: the first event, and only the first, opens a home")
-        self.has_pruned |= kind == "pruned"
+        if kind == "pruned":
+            self.prune(seq, event["state"])
         if kind in ("intent", "outcome", "recovered"):
             if call is None:
                 raise Broken("call: there is none")
@@ -207,6 +211,14 @@ class Chain:
                 self.open[call] = seq
             elif self.open.pop(call, None) is None:
                 raise Broken("call: it is not open")
+
+    def prune(self, seq, state):
+        if state is None:
+            self.untold = seq - 1
+        elif NUMBER.fullmatch(state) and int(state) < seq:
+            self.pruned = max(self.pruned, int(state))
+        else:
+            raise Broken("state: it is not the number of an event before it")
 
 
 # Ed25519 (RFC 8032), for verification only.
@@ -428,7 +440,7 @@ def read_tables(connection, said):
     if single("SELECT value FROM meta WHERE name = 'genesis'") != genesis(home):
         raise Broken("genesis: it is not that of this home")
     connection.execute("BEGIN")
-    chain, lost = Chain(home), 0
+    chain, lost, last_lost = Chain(home), 0, 0
     for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM event ORDER BY seq"):
         event = dict(zip(COLUMNS, row))
         try:
@@ -437,17 +449,21 @@ def read_tables(connection, said):
             raise Broken(f"event {chain.last + 1}: {error}") from None
         chain.take(event)
         for payload in ("input", "output"):
-            lost += not is_kept(connection, version, event, payload)
+            if not is_kept(connection, version, event, payload):
+                lost, last_lost = lost + 1, chain.last
     if chain.last == 0:
         raise Broken("count: there is no event, and the first is made with the home")
     unfinished = list(connection.execute("SELECT call, seq FROM unfinished"))
     if dict(unfinished) != chain.open or len(unfinished) != len(chain.open):
         raise Broken("unfinished: it is not the list of the intents without an end")
-    if lost and not chain.has_pruned:
-        raise Broken("payload: contents are missing, and nothing was pruned")
+    if last_lost > max(chain.pruned, chain.untold):
+        raise Broken(f"payload: the content of event {last_lost} is missing, and was not pruned")
     said(f"checked: events 1 to {chain.last}, every field, every link, intents and ends, contents")
     if lost:
         said(f"cannot be found: changes to {lost} contents that are no longer kept")
+    if lost and chain.untold > chain.pruned:
+        said(f"cannot be found: which contents of events {chain.pruned + 1} to {chain.untold} were "
+             "taken away: an older hotcell pruned some and did not say which")
     lines = []
     if version >= 2:
         for place, seq, line in connection.execute(

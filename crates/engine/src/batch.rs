@@ -38,12 +38,14 @@ impl Engine {
     /// begun at all.
     pub(crate) fn batch(&self, caller: &Caller, steps: Vec<Step>, asker: Asker<'_>) -> Vec<Reply> {
         let count = steps.len();
-        let (graph, requests): (Vec<_>, Vec<_>) =
+        let (graph, requests): (Vec<_>, Vec<Request>) =
             steps.into_iter().map(|step| (step.after, step.request)).unzip();
         let work = match Work::new(&graph) {
             Ok(work) => work,
             Err(problem) => {
-                return (0..count).map(|_| Reply::failed(new_id(), problem.clone())).collect();
+                let failed = || Reply::failed(new_id(), problem.clone());
+                let told = |one: &Request| self.unjudged(caller, &one.tool, failed());
+                return requests.iter().map(told).collect();
             }
         };
         let requests: Vec<_> = requests.into_iter().map(|one| Mutex::new(Some(one))).collect();
@@ -60,7 +62,14 @@ impl Engine {
                 side_by_side(scope, pace, steps, carry_out).for_each(drop);
             });
         });
-        work.replies()
+        let replies = work.replies();
+        // Whose request nobody took was not begun.
+        let left = replies
+            .iter()
+            .zip(&requests)
+            .filter_map(|(reply, one)| Some((reply, lock(one).take()?)));
+        left.for_each(|(reply, one)| drop(self.unjudged(caller, &one.tool, reply.clone())));
+        replies
     }
 }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use hotcell_record::{
     AppendError, Event, Filter, From as VerifyFrom, OpenFault, Record, Run, Verdict, now,
 };
 use hotcell_request::{
-    Fault, Later, Listed, Priority, RegisterError, Registry, Request, Tool, ToolName, TypedTool,
-    Version,
+    Fault, Later, Listed, LookupError, Priority, RegisterError, Registered, Registry, Request,
+    Tool, ToolName, TypedTool, Version,
 };
 use hotcell_review::Workflow;
 use hotcell_sandbox::{Job, Refusal, Sandbox, Settings};
@@ -239,11 +239,17 @@ impl OpenError {
 
 /// A tool of whoever embeds this.
 #[derive(Clone)]
-pub(crate) struct Added(pub(crate) Arc<dyn TypedTool>);
+pub(crate) struct Added {
+    pub(crate) tool: Arc<dyn TypedTool>,
+    /// What it was registered as. It carries out nothing that is registered later under the same name.
+    known: Weak<Registered>,
+    /// Another one for each, so that nobody is given what another has found out.
+    pub(crate) number: u64,
+}
 
 impl std::fmt::Debug for Added {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Added").field(&self.0.spec().name).finish()
+        f.debug_tuple("Added").field(&self.tool.spec().name).finish()
     }
 }
 
@@ -269,6 +275,8 @@ pub struct Engine {
     pub(crate) built_in: BuiltIns,
     /// Those of whoever embeds this.
     added: RwLock<HashMap<(ToolName, Version), Added>>,
+    /// How many there were so far.
+    ever_added: AtomicU64,
     pub(crate) rulebook: Rulebook,
     /// What the built-in rules protect by name.
     pub(crate) protected: Protected,
@@ -353,6 +361,7 @@ impl Engine {
             registry,
             built_in,
             added: RwLock::default(),
+            ever_added: AtomicU64::new(0),
             rulebook: Rulebook::new(&options.home, options.policy),
             protected,
             zygotes: options.zygotes,
@@ -445,16 +454,27 @@ impl Engine {
         Answer::Called(Box::new(self.guarded(caller, request, attached)))
     }
 
-    /// A panic costs one call. What it was doing is `unknown` to the record, since nobody says otherwise.
+    /// A panic costs one call. What had begun is `unknown` to the record, since nobody says otherwise; of what had
+    /// not, this is all that it has.
     pub(crate) fn guarded(
         &self,
         caller: &Caller,
         request: Request,
         attached: Attached<'_>,
     ) -> Reply {
-        let id = attached.id.unwrap_or_else(new_id);
+        let (id, tool) = (attached.id.unwrap_or_else(new_id), request.tool.clone());
         let called = catch_unwind(AssertUnwindSafe(|| self.call(id, caller, request, attached)));
-        called.unwrap_or_else(|_| Reply::failed(id, panicked()))
+        called.unwrap_or_else(|_| {
+            let reply = Reply::failed(id, panicked());
+            if self.is_recorded(caller, id) { reply } else { self.unjudged(caller, &tool, reply) }
+        })
+    }
+
+    /// Whether there is anything about a call, as far as can be known.
+    fn is_recorded(&self, caller: &Caller, call: CallId) -> bool {
+        let Ok(record) = self.recording() else { return false };
+        let filter = Filter { call: Some(call), limit: 1, ..Filter::of(caller.tenant.clone()) };
+        record.settle().is_ok() && record.events(&filter).is_ok_and(|events| !events.is_empty())
     }
 
     fn read<E: std::fmt::Display>(
@@ -511,15 +531,29 @@ impl Engine {
     ) -> Result<(), RegisterError> {
         let known = self.registry.register(described)?;
         let key = (known.tool().name.clone(), known.tool().version);
-        self.added
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, Added(Arc::new(tool)));
+        let number = self.ever_added.fetch_add(1, Ordering::Relaxed);
+        let tool = Added { tool: Arc::new(tool), known: Arc::downgrade(&known), number };
+        let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
+        // Also those that were taken out of the registry alone.
+        added.retain(|_, added| added.known.strong_count() > 0);
+        added.insert(key, tool);
         Ok(())
     }
 
-    pub(crate) fn added(&self, key: &(ToolName, Version)) -> Option<Added> {
-        self.added.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    /// Removes a tool that was added, with its function. Calls that are being carried out go on to their ends;
+    /// what waits for somebody to agree is not carried out any more.
+    pub fn remove(&self, name: &ToolName, version: Version) -> Result<(), LookupError> {
+        self.registry.unregister(name, version)?;
+        let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
+        added.remove(&(name.clone(), version));
+        Ok(())
+    }
+
+    /// The function of a tool as it was added.
+    pub(crate) fn added(&self, tool: &Arc<Registered>) -> Option<Added> {
+        let key = (tool.tool().name.clone(), tool.tool().version);
+        let added = self.added.read().unwrap_or_else(PoisonError::into_inner);
+        added.get(&key).filter(|added| added.known.as_ptr() == Arc::as_ptr(tool)).cloned()
     }
 
     /// Everything that can be called, by name.

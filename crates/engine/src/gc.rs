@@ -235,8 +235,10 @@ struct Ages {
 impl Ages {
     fn of(record: &Record) -> Result<Ages, LookError> {
         let mut ages = Ages::default();
-        record.prunable(|time, bytes| {
-            ages.payloads.entry(time.div_euclid(GRAIN)).or_default().add(bytes);
+        record.prunable(|time, count, bytes| {
+            let amount = ages.payloads.entry(time.div_euclid(GRAIN)).or_default();
+            amount.count += count;
+            amount.bytes = amount.bytes.saturating_add(bytes);
         })?;
         record.look(|conn| {
             if !ledger::is_current(conn)? {

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use hotcell_policy::{Constraints, Permit};
+use hotcell_policy::Permit;
 use hotcell_record::Redactor;
 use hotcell_request::{Call, ToolError};
 use hotcell_sandbox::{Handle, Job, Refusal, Running, cause};
@@ -85,7 +86,7 @@ impl Engine {
     ) -> Done {
         let call = permit.call();
         match ready.work {
-            Work::Here(tool) => here(call, permit.constraints(), &tool),
+            Work::Here(tool) => here(call, &tool, Until::after(ready.limits.timeout)),
             Work::Environment(task) => self.about_environments(call, task, attached, reins),
             Work::Stay(task) => self.about_stays(&permit, task),
             Work::Web(errand) => self.go_out(call, *errand, ready.limits.timeout),
@@ -230,29 +231,58 @@ struct Left {
 /// What a run changed, with the contents.
 pub(crate) type Brought = Result<(Changeset, Spool), Problem>;
 
-pub(crate) fn here(call: &Call, bounds: &Constraints, tool: &Here<'_>) -> Done {
-    let (args, begun) = (call.args().clone(), Instant::now());
-    let answer = match tool {
+/// How long a call may take in this process, however often it is tried.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Until {
+    most: Span,
+    pub(crate) end: Instant,
+}
+
+impl Until {
+    pub(crate) fn after(most: Span) -> Until {
+        Until { most, end: Instant::now() + most.duration() }
+    }
+}
+
+pub(crate) fn here(call: &Call, tool: &Here<'_>, until: Until) -> Done {
+    let args = call.args().clone();
+    let answer = catch_unwind(AssertUnwindSafe(|| match tool {
         Here::Pure(tool) => tool.call(args),
-        Here::Added(tool) => tool.0.call(args),
+        Here::Added(added) => added.tool.call(args),
+        // It looks at the time itself, and says what it had no time for.
         Here::Tree(tool, root) => {
-            let most = bounds.timeout.map_or(call.timeout(), |most| most.min(call.timeout()));
-            // It looks at the time itself, and says what it had no time for.
-            return Done::of(tool.call(root, args, Deadline::after(most.duration())));
+            let left = until.end.saturating_duration_since(Instant::now());
+            tool.call(root, args, Deadline::after(left))
         }
-    };
-    match bounds.timeout {
-        Some(most) if begun.elapsed() > most.duration() => too_late(call, most),
-        _ => Done::of(answer),
+    }));
+    let is_added = matches!(tool, Here::Added(_));
+    let is_late = !matches!(tool, Here::Tree(..)) && Instant::now() > until.end;
+    match answer {
+        Err(_) => gave_up(call),
+        Ok(_) if is_late => Done { is_faulty: is_added, ..too_late(call, until.most) },
+        // A function of ours that fails does so because of its arguments.
+        Ok(answer) => Done { is_faulty: is_added && answer.is_err(), ..Done::of(answer) },
     }
 }
 
 /// Nobody can end a function of this process; what it gives back too late does not count.
 fn too_late(call: &Call, most: Span) -> Done {
-    let what = format!("`{}` took longer than the policy allows", call.name());
+    let what = format!("`{}` took longer than it may", call.name());
     let why = format!("`timeout: {most}` was over before it had its answer");
-    let problem = Problem::new(what, why, "ask for less at a time, or have the policy changed");
-    Done { status: Status::Timeout, ..Done::failed(problem.of(ProblemKind::Failed)) }
+    let fix = "ask for less at a time, or have the limit or the policy changed";
+    let problem = Problem::new(what, why, fix).of(ProblemKind::Failed);
+    Done { status: Status::Timeout, ..Done::failed(problem) }
+}
+
+/// A panic costs one call. What a tool did before it that can change something, nobody knows.
+fn gave_up(call: &Call) -> Done {
+    let what = format!("`{}` gave up", call.name());
+    let why = "it panicked, and has no answer";
+    let done = Done::faulty(Problem::new(what, why, "report it to the tool's author"));
+    match call.effects().can_change_something() {
+        true => Done { status: Status::Unknown, ..done },
+        false => done,
+    }
 }
 
 impl Done {

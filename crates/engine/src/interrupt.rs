@@ -51,7 +51,8 @@ impl<'a> Together<'a> {
         let id = new_id();
         if self.asker.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst)) {
             let (what, why) = ("this was not begun", "nobody waits for it any more");
-            return Reply::failed(id, Problem::new(what, why, "").of(ProblemKind::Busy));
+            let reply = Reply::failed(id, Problem::new(what, why, "").of(ProblemKind::Busy));
+            return self.engine.unjudged(self.caller, &request.tool, reply);
         }
         self.going().insert(id);
         let Asker { interrupt, from } = self.asker.clone();

@@ -197,7 +197,11 @@ impl Engine {
                 Err(flight) => flight,
             };
             if flight.digest != once.digest {
-                return Reply::failed(call.id(), drifted());
+                return self.unjudged(
+                    call.caller(),
+                    call.name(),
+                    Reply::failed(call.id(), drifted()),
+                );
             }
             match flight.wait(until) {
                 State::Landed(reply) => return Reply { again: true, ..*reply },
@@ -206,7 +210,9 @@ impl Engine {
             }
         };
         let reply = self.first_of_its_key(call, once, until, asked, attached);
-        let reply = reply.unwrap_or_else(|problem| Reply::failed(call.id(), problem));
+        let reply = reply.unwrap_or_else(|problem| {
+            self.unjudged(call.caller(), call.name(), Reply::failed(call.id(), problem))
+        });
         pilot.flight.end(State::Landed(Box::new(reply.clone())));
         reply
     }

@@ -6,25 +6,28 @@ use std::time::{Duration, Instant};
 
 use hotcell_approver::ItemId;
 use hotcell_bearer as bearer;
-use hotcell_policy::{Constraints, Facts, Permit, Verdict, judge};
+use hotcell_policy::{Facts, Permit, Verdict, judge};
 use hotcell_record::{Draft, Durability, Intent};
-use hotcell_request::{Call, Request, canonical};
+use hotcell_request::{Call, CallError, Request, ToolName, canonical};
 use hotcell_schedule::{Priority, Refused, Turn, Want};
-use hotcell_types::{CallId, Caller, Decision, Effect, Limits, Name, Outcome, SomeLimits, Status};
+use hotcell_types::{
+    Bytes, CallId, Caller, Decision, Effect, Limits, Name, Outcome, SomeLimits, Status,
+};
 use serde_json::Value;
 
 use crate::artifacts::{BeginError, Given, Origin, Product, Sight, not_read};
 use crate::attached::Attached;
 use crate::engine::Engine;
 use crate::extended;
+use crate::guard::breaker::Showed;
 use crate::guard::claims::WHOLE;
 use crate::guard::crowd::Place;
 use crate::guard::rate::Rate;
 use crate::guard::size;
-use crate::hands::{Reins, here};
+use crate::hands::{Reins, Until, here};
 use crate::live::Live;
 use crate::once::{Ending, Once, goes_on, not_claimed};
-use crate::prepare::{Ready, Work, below_policy};
+use crate::prepare::{Here, Ready, Work, below_policy};
 use crate::products::without_secrets;
 use crate::queue::{Wanting, is_silence};
 use crate::reply::{Problem, ProblemKind, Registered, Reply};
@@ -45,6 +48,8 @@ pub(crate) struct Done {
     /// What the run was held to.
     pub(crate) limits: Option<Limits>,
     pub(crate) files: Vec<Product>,
+    /// The tool itself failed, and not what it was asked to do.
+    pub(crate) is_faulty: bool,
     /// What others follow it by, until its outcome is recorded.
     pub(crate) live: Option<Live>,
 }
@@ -58,6 +63,11 @@ impl Done {
         Done { problem: Some(problem.clone()), ..Done::new(problem.status()) }
     }
 
+    /// What a tool of this process does not do as it says it would.
+    pub(crate) fn faulty(problem: Problem) -> Done {
+        Done { is_faulty: true, ..Done::failed(problem) }
+    }
+
     pub(crate) fn cancelled() -> Done {
         let problem = Problem::new("it was ended", "somebody cancelled it", "ask again");
         Done { problem: Some(problem), ..Done::new(Status::Cancelled) }
@@ -65,7 +75,8 @@ impl Done {
 
     fn new(status: Status) -> Done {
         let files = Vec::new();
-        Done { status, value: None, problem: None, run: None, limits: None, files, live: None }
+        let (value, problem, run, limits, live) = (None, None, None, None, None);
+        Done { status, value, problem, run, limits, files, is_faulty: false, live }
     }
 }
 
@@ -112,20 +123,54 @@ impl Engine {
         attached: Attached<'_>,
     ) -> Reply {
         let asked = SomeLimits { timeout: request.timeout, ..SomeLimits::default() };
+        let tool = request.tool.clone();
         let call = match Call::new(request, caller.clone(), id, &self.registry) {
             Ok(call) => call,
-            Err(error) => return Reply::invalid(id, &error),
+            Err(error) => return self.invalid(caller, &tool, id, &error),
         };
         let call = match self.ceiling_of(attached.from.as_ref()).timeout {
             Some(most) => call.within(most),
             None => call,
         };
-        if let Err(problem) = self.parent_is_own(&call) {
-            return Reply::failed(id, problem);
+        if let Err(problem) = self.parent_is_own(&call).and_then(|()| few_secrets(&call)) {
+            return self.unjudged(caller, &tool, Reply::failed(id, problem));
         }
         match Once::of(&call) {
             Some(once) => self.once(&call, &once, &asked, attached),
             None => self.judged(&call, None, &asked, attached),
+        }
+    }
+
+    /// A request that is no call. Of its arguments only the places are told that are wrong: what is secret in them
+    /// nobody can say.
+    fn invalid(&self, caller: &Caller, tool: &ToolName, id: CallId, error: &CallError) -> Reply {
+        let reply = Reply::invalid(id, error);
+        let CallError::Arguments { faults, .. } = error else {
+            return self.unjudged(caller, tool, reply);
+        };
+        let places: Vec<&str> = faults.iter().map(|fault| fault.at()).take(PLACES_TOLD).collect();
+        let places = places.join(", ");
+        self.note_unjudged(caller, tool, &reply, format!("the arguments are wrong at: {places}"));
+        reply
+    }
+
+    /// A call that came to nothing before it was judged is one event as any other.
+    pub(crate) fn unjudged(&self, caller: &Caller, tool: &ToolName, reply: Reply) -> Reply {
+        let why = reply.problems.first().map(ToString::to_string).unwrap_or_default();
+        self.note_unjudged(caller, tool, &reply, why);
+        reply
+    }
+
+    fn note_unjudged(&self, caller: &Caller, tool: &ToolName, reply: &Reply, why: String) {
+        let mut draft = story::unjudged(reply.id, caller, tool, reply.status, why);
+        match self.book() {
+            Ok(book) => draft.hidden = book.hidden.clone(),
+            // What may be told is for the policy to say.
+            Err(_) => draft.reason = None,
+        }
+        // What went wrong before is what to tell, also if this cannot be recorded.
+        if let Ok(record) = self.recording() {
+            record.append_later(draft).ok();
         }
     }
 
@@ -154,9 +199,13 @@ impl Engine {
             };
             // One that is gone judges nobody; who changes it without end is waited for so long.
             if !is_replaced || Instant::now() >= until {
-                return match replaced.problem.is_busy() {
-                    true => Reply::failed(call.id(), replaced.problem),
-                    false => self.undecided(call, replaced.problem),
+                return match (replaced.problem.is_busy(), by) {
+                    (false, _) => self.undecided(call, replaced.problem),
+                    (true, Some(_)) => Reply::failed(call.id(), replaced.problem),
+                    (true, None) => {
+                        let reply = Reply::failed(call.id(), replaced.problem);
+                        self.unjudged(call.caller(), call.name(), reply)
+                    }
                 };
             }
             (attached, is_again) = (replaced.attached, true);
@@ -291,7 +340,8 @@ impl Engine {
         let from = attached.from.clone();
         let key = self.key(call, from.as_ref()).filter(|_| !uses_up);
         if let Some(value) = key.and_then(|key| self.cached(&key, story.begun())) {
-            let done = within_output(call, constraints, Done::value(value));
+            let most = Most { policy: constraints.output, own: None };
+            let done = within_output(call, most, Done::value(value));
             return Ok(Reply { cached: true, ..self.noted(call, &story, done) });
         }
         let tenant = call.caller().tenant.as_str();
@@ -319,11 +369,7 @@ impl Engine {
             let done = self.tried(permit, ready, attached);
             self.noted(call, &story, done)
         };
-        // What the caller's own arguments lead to, or that others are served first, says nothing about
-        // the tool.
-        if !reply.problems.iter().any(Problem::is_busy) {
-            trial.tell(reply.status != Status::Error, Instant::now());
-        }
+        trial.tell(reply.showed, Instant::now());
         if let (Some(key), Some(value), Status::Success) = (key, &reply.value, reply.status) {
             self.keep(call, from.as_ref(), (key, value), Instant::now());
         }
@@ -408,7 +454,12 @@ impl Engine {
             Err(NotBegun::Stale(problem)) => {
                 return Err(Box::new(Replaced { attached, number, problem }));
             }
-            Err(NotBegun::Other(problem)) => return Ok(Reply::failed(call.id(), problem)),
+            Err(NotBegun::Other(problem)) => {
+                return Ok(match item {
+                    Some(_) => Reply::failed(call.id(), problem),
+                    None => self.noted(call, story, Done::failed(problem)),
+                });
+            }
         };
         attached.stdin = None;
         given.artifacts.extend(kept);
@@ -477,8 +528,8 @@ impl Engine {
 
     /// What changes nothing is tried again, as often as its tool says, within its time.
     fn tried(&self, permit: Permit<'_>, ready: Ready<'_>, attached: Attached<'_>) -> Done {
-        let (call, bounds) = (permit.call(), *permit.constraints());
-        let deadline = Instant::now() + ready.limits.timeout.duration();
+        let (call, most) = (permit.call(), Most::of(&permit, &ready));
+        let until = Until::after(ready.limits.timeout);
         let again = match (&ready.work, call.tool().tool().retry) {
             (Work::Here(tool), Some(retry)) => Some((tool.clone(), retry)),
             _ => None,
@@ -488,20 +539,20 @@ impl Engine {
         for wait in retry.waits() {
             let can_help = matches!(done.status, Status::Failure | Status::Error);
             let is_busy = done.problem.as_ref().is_some_and(Problem::is_busy);
-            if !can_help || is_busy || Instant::now() + wait >= deadline {
+            if !can_help || is_busy || Instant::now() + wait >= until.end {
                 break;
             }
             thread::sleep(wait);
-            let patience = deadline.saturating_duration_since(Instant::now());
+            let patience = until.end.saturating_duration_since(Instant::now());
             let Some(_place) = self.place(call, patience) else { break };
-            done = checked(call, &bounds, here(call, &bounds, &tool));
+            done = checked(call, most, here(call, &tool, until));
         }
         done
     }
 
     /// Waits for a turn, and does it.
     fn in_turn(&self, permit: Permit<'_>, ready: Ready<'_>, mut attached: Attached<'_>) -> Done {
-        let (call, bounds) = (permit.call(), *permit.constraints());
+        let (call, most) = (permit.call(), Most::of(&permit, &ready));
         let Some(_place) = self.place(call, call.timeout().duration()) else {
             let why = "as many calls of it as it allows are going on";
             return Done::failed(busy(why.into(), "try again later"));
@@ -518,7 +569,7 @@ impl Engine {
             return Done::cancelled();
         }
         let done = self.carry_out(permit, ready, &mut attached, &reins);
-        let done = checked(call, &bounds, done);
+        let done = checked(call, most, done);
         self.passed(call.id(), Stage::CarriedOut);
         match turn.map(|turn| turn.finish(done.status == Status::Success)) {
             // Who was asked to make room, and had come to an end by then, ended as it did.
@@ -605,8 +656,39 @@ impl Engine {
     }
 }
 
+/// Most places of one call that the record has.
+const PLACES_TOLD: usize = 16;
+
+/// Every secret is looked for in everything that is recorded; where that cannot be done, nothing is.
+fn few_secrets(call: &Call) -> Result<(), Problem> {
+    if !story::has_too_many_secrets(call) {
+        return Ok(());
+    }
+    let what = "the call has more secrets than can be kept out of the record";
+    let most = story::SECRETS_MOST;
+    let why = format!("more than {most} of its values are secret, or are called so");
+    let fix = "make several calls, or give what is not secret a name that does not say so";
+    Err(Problem::new(what, why, fix).of(ProblemKind::Invalid))
+}
+
+/// How many bytes may be given back by what runs in no sandbox.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    policy: Option<Bytes>,
+    /// Of a tool of whoever embeds this: what it says of itself. Ours have their own.
+    own: Option<Bytes>,
+}
+
+impl Most {
+    fn of(permit: &Permit<'_>, ready: &Ready<'_>) -> Most {
+        let is_added = matches!(ready.work, Work::Here(Here::Added(_)));
+        let own = is_added.then(|| permit.call().limits().output);
+        Most { policy: permit.constraints().output, own }
+    }
+}
+
 /// A result that is too large, or that the tool's own schema forbids, does not leave.
-fn checked(call: &Call, bounds: &Constraints, mut done: Done) -> Done {
+fn checked(call: &Call, most: Most, mut done: Done) -> Done {
     let Some(value) = done.value.take() else { return done };
     let valid = size::fits(value).and_then(|value| {
         let faults = call.tool().output().validate(&value).err();
@@ -614,7 +696,7 @@ fn checked(call: &Call, bounds: &Constraints, mut done: Done) -> Done {
         if faults.is_none() { Ok(value) } else { Err(why.unwrap_or_default()) }
     });
     match valid {
-        Ok(value) => within_output(call, bounds, Done { value: Some(value), ..done }),
+        Ok(value) => within_output(call, most, Done { value: Some(value), ..done }),
         Err(why) => {
             let what = format!("`{}` gave back what it must not", call.name());
             let problem = Problem::new(what, why, "report it to the tool's author");
@@ -623,25 +705,32 @@ fn checked(call: &Call, bounds: &Constraints, mut done: Done) -> Done {
                 limits: done.limits,
                 files: done.files,
                 live: done.live,
-                ..Done::failed(problem.of(ProblemKind::Invalid))
+                ..Done::faulty(problem.of(ProblemKind::Invalid))
             }
         }
     }
 }
 
-/// What a tool gives back that ran in no sandbox is as little as the rules that allow it want it.
-fn within_output(call: &Call, bounds: &Constraints, done: Done) -> Done {
-    let (Some(value), Some(most), None) = (&done.value, bounds.output, &done.run) else {
-        return done;
-    };
-    let bytes = canonical::bytes(value).len();
-    if u64::try_from(bytes).is_ok_and(|bytes| bytes <= most.get()) {
+/// What a tool gives back that ran in no sandbox is as little as it says itself, and as the rules that allow it want
+/// it.
+fn within_output(call: &Call, most: Most, done: Done) -> Done {
+    if done.run.is_some() || (most.policy, most.own) == (None, None) {
         return done;
     }
-    let what = format!("`{}` gave back more than the policy allows", call.name());
-    let why = format!("it has {bytes} bytes, and `output: {most}` is the most");
-    let fix = "ask for less at a time, or have the policy changed";
-    Done::failed(Problem::new(what, why, fix).of(ProblemKind::Failed))
+    let Some(value) = &done.value else { return done };
+    let bytes = canonical::bytes(value).len();
+    let above = |most: Option<Bytes>| most.filter(|most| bytes as u64 > most.get());
+    let more = |whose: &str, most: Bytes| {
+        let what = format!("`{}` gave back more than {whose} allows", call.name());
+        let why = format!("it has {bytes} bytes, and `output: {most}` is the most");
+        let fix = format!("ask for less at a time, or have {whose} changed");
+        Problem::new(what, why, fix).of(ProblemKind::Failed)
+    };
+    match (above(most.policy), above(most.own)) {
+        (Some(most), _) => Done::failed(more("the policy", most)),
+        (None, Some(most)) => Done::faulty(more("its own limit", most)),
+        (None, None) => done,
+    }
 }
 
 fn reply_of(call: &Call, story: &Story<'_>, done: Done) -> Reply {
@@ -650,6 +739,11 @@ fn reply_of(call: &Call, story: &Story<'_>, done: Done) -> Reply {
         problems: done.problem.into_iter().collect(),
         rules: story.rules(),
         run: done.run,
+        showed: match done.status {
+            _ if done.is_faulty => Showed::Failing,
+            Status::Success | Status::Failure => Showed::Working,
+            _ => Showed::Nothing,
+        },
         ..Reply::new(call.id(), done.status)
     }
 }

@@ -164,7 +164,7 @@ impl Engine {
     ) -> Result<Ready<'_>, Problem> {
         let key = (call.name().clone(), call.version());
         let Some(tool) = self.built_in.get(&key) else {
-            return self.added(&key).map_or_else(
+            return self.added(call.tool()).map_or_else(
                 || Err(nobody(call)),
                 |added| for_here(call, constraints, Here::Added(added)),
             );
@@ -355,7 +355,8 @@ pub(crate) fn ceilings(constraints: &Constraints) -> SomeLimits {
 
 fn nobody(call: &Call) -> Problem {
     let what = format!("nobody carries out `{}`", call.name());
-    Problem::new(what, "it is registered without a part that does it", "add it with `Engine::add`")
+    let why = "it is registered without a part that does it, or was removed";
+    Problem::new(what, why, "add it with `Engine::add`")
 }
 
 fn job(

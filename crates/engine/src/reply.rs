@@ -9,6 +9,8 @@ use hotcell_types::{CallId, Outcome, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::guard::breaker::Showed;
+
 /// The one answer to a call.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reply {
@@ -41,6 +43,9 @@ pub struct Reply {
     /// What would have allowed it could not be used, and nothing was begun.
     #[serde(skip)]
     pub(crate) is_unspent: bool,
+    /// What it says about its tool.
+    #[serde(skip)]
+    pub(crate) showed: Showed,
 }
 
 /// What is read of a reply that was kept.
@@ -229,6 +234,7 @@ impl Reply {
             review: None,
             run: None,
             is_unspent: false,
+            showed: Showed::Nothing,
         }
     }
 

@@ -1,12 +1,13 @@
 //! A call as the record tells it: every event about it is made here.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use hotcell_policy::{Account, Facts};
 use hotcell_record::{Draft, Kind, Payload, Redactor, Secret, now};
-use hotcell_request::{Call, canonical};
-use hotcell_types::{Caller, Decision, Status};
+use hotcell_request::{Call, ToolName, canonical};
+use hotcell_types::{CallId, Caller, Decision, Status};
 use serde_json::Value;
 
 use crate::artifacts::Origin;
@@ -176,6 +177,23 @@ pub(crate) fn undecided(call: &Call, problem: &Problem) -> Draft {
     }
 }
 
+/// A call that ended before anybody judged it. Its arguments are not told either.
+pub(crate) fn unjudged(
+    id: CallId,
+    caller: &Caller,
+    tool: &ToolName,
+    status: Status,
+    reason: String,
+) -> Draft {
+    Draft {
+        call: Some(id),
+        operation: Some(tool.to_string()),
+        status: Some(status),
+        reason: Some(reason),
+        ..Draft::new(Kind::Called, caller.clone(), now())
+    }
+}
+
 /// Something was refused that is no call of a tool, or none that can be told.
 pub(crate) fn refusal(caller: &Caller, operation: &str, problem: &Problem) -> Draft {
     Draft {
@@ -202,8 +220,9 @@ fn json(value: &Value) -> Payload {
     Payload { media: "application/json".into(), content: canonical::bytes(value) }
 }
 
-/// Most secrets of one call. Arguments have names and values that nobody counted before.
-const SECRETS_MOST: usize = 64;
+/// Most secrets of one call. Each is looked for in everything that is recorded of it; a call with more of them is
+/// refused, since none may be recorded.
+pub(crate) const SECRETS_MOST: usize = 1024;
 
 /// What the value of an argument, a variable or a header is called when it is not for others to read.
 const SECRET_NAMES: [&str; 8] = [
@@ -217,15 +236,30 @@ const SECRET_NAMES: [&str; 8] = [
     "authorization",
 ];
 
-/// Values that the tool says are secret, or whose names do. They are in no event, wherever a program says
-/// them again.
+/// Whether it has more of them than can be looked for. Mostly it has not even so many texts.
+pub(crate) fn has_too_many_secrets(call: &Call) -> bool {
+    texts(call.args()) > SECRETS_MOST
+        && secrets(call.args(), &call.redacted_args()).len() > SECRETS_MOST
+}
+
+fn texts(value: &Value) -> usize {
+    match value {
+        Value::String(_) => 1,
+        Value::Array(items) => items.iter().map(texts).sum(),
+        Value::Object(members) => members.values().map(texts).sum(),
+        _ => 0,
+    }
+}
+
+/// Values that the tool says are secret, or whose names do: each once. They are in no event, wherever a program
+/// says them again.
 fn secrets(args: &Value, redacted: &Value) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     let mut left = vec![(args, Some(redacted), false)];
     while let Some((value, redacted, is_secret)) = left.pop() {
         match value {
             Value::String(text) if is_secret || redacted.is_some_and(|other| other != value) => {
-                found.push(text.clone());
+                found.insert(text.as_str());
             }
             Value::Array(items) => {
                 let of = |at: usize| redacted.and_then(|value| value.get(at));
@@ -237,11 +271,8 @@ fn secrets(args: &Value, redacted: &Value) -> Vec<String> {
             })),
             _ => {}
         }
-        if found.len() == SECRETS_MOST {
-            break;
-        }
     }
-    found
+    found.into_iter().map(str::to_owned).collect()
 }
 
 fn is_secret_name(name: &str) -> bool {
@@ -266,7 +297,7 @@ mod tests {
         let redacted = json!({"env": {}, "headers": [{}], "pin": "[secret]"});
         let found = secrets(&args, &redacted);
         assert_eq!(found.len(), 5, "{found:?}");
-        let many: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
-        assert_eq!(secrets(&json!({ "token": many }), &Value::Null).len(), SECRETS_MOST);
+        let many: Vec<String> = (0..5000).map(|n| (n % 2500).to_string()).collect();
+        assert_eq!(secrets(&json!({ "token": many }), &Value::Null).len(), 2500, "all, each once");
     }
 }

@@ -333,7 +333,9 @@ impl Engine {
         let results = side_by_side(scope, pace, jobs, move |job| {
             let Job { request, files, stdin } = job.into();
             let id = new_id();
-            let Some(_held) = brake.holds(id) else { return not_begun(id) };
+            let Some(_held) = brake.holds(id) else {
+                return self.unjudged(caller, &request.tool, not_begun(id));
+            };
             let attached = Attached { id: Some(id), files, stdin, ..Attached::default() };
             self.guarded(caller, request, attached)
         });

@@ -1,5 +1,7 @@
 //! The path as a whole, on a real home.
 
+mod turns;
+
 use std::path::PathBuf;
 
 use hotcell_record::{Filter, Kind};

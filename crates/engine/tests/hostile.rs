@@ -428,10 +428,15 @@ fn aud_08_every_way_a_call_can_go_is_in_the_record_once() {
         ("shell.run", json!({"command": "echo x > .envrc"}), Status::Blocked, ended),
         ("web.search", json!({"query": "x"}), Status::Blocked, &[Kind::Denied]),
         ("run", json!({"command": ["no-such-program"]}), Status::Invalid, &[Kind::Called]),
-        // What is not a call leaves nothing, and does nothing.
-        ("fs.write", json!({"path": "../x", "text": "x"}), Status::Invalid, &[]),
-        ("fs.write", json!({"path": "x", "text": "x", "force": true}), Status::Invalid, &[]),
-        ("no.such.tool", json!({}), Status::Invalid, &[]),
+        // What is not a call does nothing.
+        ("fs.write", json!({"path": "../x", "text": "x"}), Status::Invalid, &[Kind::Called]),
+        (
+            "fs.write",
+            json!({"path": "x", "text": "x", "force": true}),
+            Status::Invalid,
+            &[Kind::Called],
+        ),
+        ("no.such.tool", json!({}), Status::Invalid, &[Kind::Called]),
     ];
     for (tool, arguments, status, kinds) in cases {
         let mut request = request(tool, arguments.clone());

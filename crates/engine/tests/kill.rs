@@ -1,9 +1,11 @@
 //! kill -9 at each named step of the path, and at others besides: whatever was going on, the record says
 //! what is true, and an independent verifier agrees that nobody changed it.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
 mod common;
+#[path = "common/left.rs"]
+mod left;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +13,17 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hotcell_engine::{Answer, Ask, Engine, Options, Stage, Watch};
-use hotcell_record::{Event, Filter, Kind};
+use hotcell_engine::artifacts::verify_artifacts;
+use hotcell_engine::{Answer, Ask, AtOnce, Attached, Engine, Options, Sink, Stage, Watch};
+use hotcell_record::{Event, Filter, From, Kind};
 use hotcell_request::Request;
-use hotcell_types::{Caller, Door, Name, Status};
+use hotcell_types::{Caller, Count, Door, Level, Name, Status};
 use serde_json::json;
 
 use crate::common::{options, request};
+use crate::left::Traces;
 
 const DIR: &str = "HOTCELL_TEST_DIR";
 const STAGE: &str = "HOTCELL_TEST_STAGE";
@@ -89,11 +93,20 @@ fn after(stage: usize) -> After {
     let filter = Filter { limit: 1000, ..Filter::of(Name::LOCAL) };
     let Answer::Events(events) = engine.ask(&caller(), Ask::Events(filter)) else { panic!() };
     engine.close().unwrap();
-    verify_with_other_code(&dir.path().join("home"));
+    is_in_order(&dir.path().join("home"));
     let answered = fs::read_to_string(dir.path().join("answered")).unwrap_or_default();
     let answered = answered.lines().filter_map(|line| line.split_once(' '));
     let answered = answered.map(|(id, file)| (id.to_owned(), file.to_owned())).collect();
     After { events, answered, dir }
+}
+
+/// The record, by both verifiers, and everything that the ledger has.
+fn is_in_order(home: &Path) {
+    verify_with_other_code(home);
+    let verdict = hotcell_record::verify(&home.join("hotcell.db"), None, From::Start);
+    assert_eq!(verdict.fault, None, "{verdict}");
+    let checked = verify_artifacts(home).unwrap();
+    assert_eq!(checked.faults, 0, "{checked:?}");
 }
 
 /// The verifier that shares no code with the writer.
@@ -111,8 +124,10 @@ fn verify_with_other_code(home: &Path) {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
 
+/// Before a run is spawned, after it has ended, and between the row of an artifact and the outcome, which are one
+/// transaction.
 #[test]
-fn at_each_stage_the_record_says_what_is_true() {
+fn cr_01_cr_06_at_each_stage_the_record_says_what_is_true() {
     for (number, stage) in Stage::ALL.into_iter().enumerate() {
         let after = after(number);
         let of = |kind: Kind| after.events.iter().filter(move |event| event.kind == kind);
@@ -148,17 +163,154 @@ fn at_each_stage_the_record_says_what_is_true() {
     }
 }
 
+const RUNS: &str = "HOTCELL_TEST_RUNS";
+const LONG: Duration = Duration::from_secs(120);
+
+/// So many runs at one time, in a directory in which files tell how far they are.
+fn many(dir: &Path, runs: u32) -> Options {
+    let mut options = options(dir);
+    // A launcher with a spawner of its own.
+    options.minimum = Level::NoProc;
+    let templates = [("code-executor".parse().unwrap(), Count::of(runs))].into();
+    options.at_once = AtOnce { running: Some(Count::of(runs)), templates };
+    options
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Makes a file with the first output of a run.
+struct First(Option<PathBuf>);
+
+impl Sink for First {
+    fn stdout(&mut self, _: &[u8]) {
+        if let Some(file) = self.0.take() {
+            fs::write(file, "").unwrap();
+        }
+    }
+
+    fn stderr(&mut self, _: &[u8]) {}
+}
+
+/// Not a test: the process that is killed while it has runs. The call of a single one is held up between its intent
+/// and its turn.
+#[test]
+#[ignore = "started by the other tests"]
+fn process_that_gets_killed_with_its_runs() {
+    let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
+    let runs: u32 = std::env::var(RUNS).unwrap().parse().unwrap();
+    let place = dir.clone();
+    let watch = Watch::new(move |_, stage| match stage {
+        Stage::Intended if runs == 1 => {
+            fs::write(place.join("intended"), "").unwrap();
+            until("it may go on", || place.join("go").exists());
+        }
+        Stage::Scheduled => fs::write(place.join("scheduled"), "").unwrap(),
+        _ => {}
+    });
+    let engine = Engine::open(Options { watch: Some(watch), ..many(&dir, runs) }).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..runs {
+            let (engine, file) = (&engine, dir.join(format!("printed-{number}")));
+            scope.spawn(move || {
+                let code = "while :; do echo out; sleep 1; done";
+                let limits = json!({"memory": "24MiB"});
+                let run = request("run", json!({"command": ["sh", "-c", code], "limits": limits}));
+                let mut first = First(Some(file));
+                let attached = Attached { sink: Some(&mut first), ..Attached::default() };
+                engine.ask(&caller(), Ask::Run(Box::new(run), Box::new(attached)))
+            });
+        }
+    });
+}
+
+fn started(dir: &Path, runs: u32) -> std::process::Child {
+    fs::create_dir(dir.join("tree")).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "process_that_gets_killed_with_its_runs", "--ignored", "--nocapture"])
+        .env(DIR, dir)
+        .env(RUNS, runs.to_string())
+        .spawn()
+        .unwrap()
+}
+
+/// Each run was begun and is closed once, as one of which nobody knows what became of it; and nothing else is left.
+fn all_are_unknown(dir: &Path, runs: usize) {
+    let engine = Engine::open(options(dir)).unwrap();
+    let Answer::Runs(all) = engine.ask(&caller(), Ask::Runs(Filter::of(Name::LOCAL))) else {
+        panic!()
+    };
+    assert_eq!(all.len(), runs);
+    for run in all {
+        let end = run.end.unwrap();
+        assert_eq!((end.kind, end.status), (Kind::Recovered, Some(Status::Unknown)));
+    }
+    engine.close().unwrap();
+    nothing_is_left(dir);
+    is_in_order(&dir.join("home"));
+}
+
+#[test]
+fn cr_02_killed_after_a_run_was_spawned_and_before_its_program_was_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = started(dir.path(), 1);
+    let pid = child.id().cast_signed();
+    until("the intent is on the disk", || dir.path().join("intended").exists());
+    // The guard, the spawner, and the process that waits to become the program, or begins to.
+    let below = |pid: i32| left::children(pid).first().copied();
+    until("there is a cell", || below(pid).and_then(below).and_then(below).is_some());
+    // Who does nothing lets nobody go.
+    let spawner = below(pid).and_then(below).unwrap();
+    let signal = |pid: i32, signal| {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal)
+            .unwrap();
+    };
+    signal(spawner, rustix::process::Signal::STOP);
+    until("it stands still", || left::stat(spawner).is_some_and(|fields| fields[0] == "T"));
+    fs::write(dir.path().join("go"), "").unwrap();
+    until("the run has its turn", || dir.path().join("scheduled").exists());
+    let traces = Traces::below(pid);
+    assert!(traces.processes.len() >= 3, "{traces:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    traces.are_gone();
+    assert!(!dir.path().join("printed-0").exists(), "its program never began");
+    all_are_unknown(dir.path(), 1);
+}
+
+#[test]
+fn cr_03_killed_with_fifty_runs_that_print() {
+    const RUNS: u32 = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = started(dir.path(), RUNS);
+    let printed = |number: u32| dir.path().join(format!("printed-{number}")).exists();
+    until("all of them print", || (0..RUNS).all(printed));
+    let traces = Traces::below(child.id().cast_signed());
+    assert!(traces.processes.len() > RUNS as usize, "{traces:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    traces.are_gone();
+    all_are_unknown(dir.path(), RUNS as usize);
+}
+
 /// What is being applied, or was spooled, does not outlive the process by more than a moment.
 fn nothing_is_left(dir: &Path) {
-    for place in ["tree", "home/run"] {
-        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    for place in ["tree", "home/run", "home/run/live"] {
+        let deadline = Instant::now() + Duration::from_secs(5);
         let left = || -> Vec<_> {
-            let entries = fs::read_dir(dir.join(place)).unwrap().flatten();
+            let entries = fs::read_dir(dir.join(place)).into_iter().flatten().flatten();
             let names = entries.map(|entry| entry.file_name().into_string().unwrap());
-            names.filter(|name| !name.starts_with("made-") && name != "owners").collect()
+            let stays =
+                |name: &str| name.starts_with("made-") || ["owners", "live"].contains(&name);
+            names.filter(|name| !stays(name)).collect()
         };
         while !left().is_empty() {
-            assert!(std::time::Instant::now() < deadline, "{place}: {:?}", left());
+            assert!(Instant::now() < deadline, "{place}: {:?}", left());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,9 +1,11 @@
-//! How large the record is, and what is removed from it: contents of payloads, never events.
+//! How large the record is, and what is removed from it: contents of payloads, never events. What goes is always
+//! the beginning, and the event that says so says up to where: whatever else is missing was taken away by
+//! somebody else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Transaction};
 
 use crate::db::{pragma, wal};
 use crate::error::{AppendError, ReadError};
@@ -11,8 +13,8 @@ use crate::event::Kind;
 use crate::record::Record;
 use crate::writer::Durability;
 
-/// Contents that are removed in one transaction.
-const CHUNK: i64 = 1000;
+/// Contents after which a transaction takes no more.
+const CHUNK: u64 = 1000;
 /// Parts of a hundred of the expected size.
 const WARNING: u64 = 80;
 const CRITICAL: u64 = 95;
@@ -55,15 +57,16 @@ pub enum Fill {
 }
 
 impl Record {
-    /// Removes contents that are older than the policy wants, then the oldest until the rest fits.
-    /// What was removed is recorded.
+    /// Removes contents that are older than the policy wants, then the oldest until the rest fits. What was
+    /// removed is recorded. A content counts as no older than what was recorded before it, whatever the clock
+    /// said: what goes is all contents up to one event.
     pub fn prune(&self, policy: &RetentionPolicy) -> Result<Pruned, AppendError> {
         let now = (self.shared().options.clock)();
         let keep = i64::try_from(policy.keep.as_nanos()).unwrap_or(i64::MAX);
-        let (before, most) = (now.saturating_sub(keep), policy.most_bytes);
+        let wanted = Wanted { now, before: now.saturating_sub(keep), most: policy.most_bytes };
         let mut all = Pruned::default();
         loop {
-            let pruned = self.prune_some(before, most)?;
+            let pruned = self.prune_some(wanted)?;
             all.contents += pruned.contents;
             all.bytes += pruned.bytes;
             if pruned.contents == 0 {
@@ -72,20 +75,20 @@ impl Record {
         }
     }
 
-    fn prune_some(&self, before: i64, most: u64) -> Result<Pruned, AppendError> {
+    fn prune_some(&self, wanted: Wanted) -> Result<Pruned, AppendError> {
         let shared = Arc::clone(self.shared());
         let told = Arc::new(Mutex::new(Pruned::default()));
         let tell = Arc::clone(&told);
         let rows = move |tx: &Transaction<'_>| {
-            let pruned = remove(tx, before, most)?;
+            let Some((up_to, pruned)) = remove(tx, wanted)? else { return Ok(Vec::new()) };
             *tell.lock().unwrap_or_else(PoisonError::into_inner) = pruned;
-            if pruned.contents == 0 {
-                return Ok(Vec::new());
-            }
             let mut draft = shared.own_draft(Kind::Pruned);
             let Pruned { contents, bytes } = pruned;
             draft.reason = Some(format!("{contents} contents of {bytes} bytes were removed"));
-            Ok(vec![shared.prepare(draft)?])
+            let mut prepared = shared.prepare(draft)?;
+            // Verifiers read it: no pattern of secrets takes it out.
+            prepared.event.state = Some(up_to.to_string());
+            Ok(vec![prepared])
         };
         self.shared().open_house()?;
         self.shared().writer.rows(Box::new(rows), Durability::Synced)?;
@@ -101,18 +104,16 @@ impl Record {
         })
     }
 
-    /// The time and the bytes of every content that [`prune`](Record::prune) could remove, in no order.
-    pub fn prunable(&self, mut each: impl FnMut(i64, u64)) -> Result<(), ReadError> {
+    /// Every content that [`prune`](Record::prune) could remove, in its order: the time that it counts as, how
+    /// many contents have that, and their bytes.
+    pub fn prunable(&self, mut each: impl FnMut(i64, u64, u64)) -> Result<(), ReadError> {
+        let now = (self.shared().options.clock)();
         self.read(|connection| {
-            let all = "SELECT time, length(content) FROM payload
-                UNION ALL SELECT time, length(input) FROM small WHERE input IS NOT NULL
-                UNION ALL SELECT time, length(output) FROM small WHERE output IS NOT NULL";
-            let mut all = connection.prepare(all)?;
-            let mut rows = all.query([])?;
-            while let Some(row) = rows.next()? {
-                each(row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs());
-            }
-            Ok(())
+            let lots = lots(connection, now, |lot| {
+                each(lot.time, lot.contents, lot.bytes);
+                true
+            });
+            Ok(lots?)
         })
     }
 
@@ -130,51 +131,90 @@ impl Record {
     }
 }
 
-fn remove(connection: &Connection, before: i64, most: u64) -> rusqlite::Result<Pruned> {
-    let mut pruned = remove_oldest(connection, Some(before), u64::MAX)?;
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    now: i64,
+    before: i64,
+    most: u64,
+}
+
+/// Contents that go together.
+#[derive(Debug, Clone, Copy)]
+struct Lot {
+    /// The last event that has one of them.
+    up_to: i64,
+    time: i64,
+    contents: u64,
+    bytes: u64,
+}
+
+/// Up to which event contents went, and what they were.
+fn remove(connection: &Connection, wanted: Wanted) -> rusqlite::Result<Option<(i64, Pruned)>> {
     let total = "SELECT (SELECT coalesce(sum(length(content)), 0) FROM payload)
         + (SELECT coalesce(sum(coalesce(length(input), 0) + coalesce(length(output), 0)), 0) FROM small)";
     let total: i64 = connection.query_row(total, [], |row| row.get(0))?;
-    let surplus = total.unsigned_abs().saturating_sub(most);
-    if surplus > 0 {
-        let further = remove_oldest(connection, None, surplus)?;
-        pruned.contents += further.contents;
-        pruned.bytes += further.bytes;
-    }
-    Ok(pruned)
+    let surplus = total.unsigned_abs().saturating_sub(wanted.most);
+    let (mut up_to, mut all) = (None, Pruned::default());
+    lots(connection, wanted.now, |lot| {
+        let is_to_go = lot.time < wanted.before || all.bytes < surplus;
+        if !is_to_go || all.contents >= CHUNK {
+            return false;
+        }
+        up_to = Some(lot.up_to);
+        all.contents += lot.contents;
+        all.bytes += lot.bytes;
+        true
+    })?;
+    let Some(up_to) = up_to else { return Ok(None) };
+    connection.execute("DELETE FROM payload WHERE seq <= ?1", [up_to])?;
+    connection.execute("DELETE FROM small WHERE seq <= ?1", [up_to])?;
+    Ok(Some((up_to, all)))
 }
 
-/// Of both tables, the oldest first: those from before a time, until what they have together is enough.
-fn remove_oldest(
+/// All contents in the order of the chain, each with the latest time that was told so far. A time that is still
+/// to come says nothing: what has one goes with what follows it, and if nothing does it counts as new. `each` says
+/// whether to go on.
+fn lots(
     connection: &Connection,
-    before: Option<i64>,
-    enough: u64,
-) -> rusqlite::Result<Pruned> {
-    let oldest = "SELECT is_small, place, contents, bytes FROM (
-            SELECT 0 AS is_small, rowid AS place, seq, time, 1 AS contents, length(content) AS bytes
-                FROM payload
+    now: i64,
+    mut each: impl FnMut(Lot) -> bool,
+) -> rusqlite::Result<()> {
+    // No event is about a row beyond the last.
+    let all = "SELECT seq, time, contents, bytes FROM (
+            SELECT seq, time, 1 AS contents, length(content) AS bytes FROM payload
             UNION ALL
-            SELECT 1, seq, seq, time, (input IS NOT NULL) + (output IS NOT NULL),
+            SELECT seq, time, (input IS NOT NULL) + (output IS NOT NULL),
                 coalesce(length(input), 0) + coalesce(length(output), 0)
                 FROM small)
-        WHERE ?1 IS NULL OR time < ?1 ORDER BY seq LIMIT ?2";
-    let mut oldest = connection.prepare(oldest)?;
-    let oldest = oldest.query_map(params![before, CHUNK], |row| {
+        WHERE seq <= (SELECT max(seq) FROM event) ORDER BY seq";
+    let mut all = connection.prepare(all)?;
+    let mut rows = all.query([])?;
+    let (mut latest, mut last): (i64, Option<Lot>) = (i64::MIN, None);
+    while let Some(row) = rows.next()? {
         let (contents, bytes): (i64, i64) = (row.get(2)?, row.get(3)?);
-        let pruned = Pruned { contents: contents.unsigned_abs(), bytes: bytes.unsigned_abs() };
-        Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, pruned))
-    })?;
-    let oldest = oldest.collect::<rusqlite::Result<Vec<_>>>()?;
-    let mut shared = connection.prepare("DELETE FROM payload WHERE rowid = ?1")?;
-    let mut small = connection.prepare("DELETE FROM small WHERE seq = ?1")?;
-    let mut all = Pruned::default();
-    for (is_small, place, pruned) in oldest {
-        if all.bytes >= enough {
-            break;
-        }
-        if is_small { &mut small } else { &mut shared }.execute([place])?;
-        all.contents += pruned.contents;
-        all.bytes += pruned.bytes;
+        let (contents, bytes) = (contents.unsigned_abs(), bytes.unsigned_abs());
+        let next = Lot { up_to: row.get(0)?, time: row.get(1)?, contents, bytes };
+        last = Some(match last {
+            Some(lot) if lot.up_to == next.up_to || lot.time > now => lot.and(next),
+            Some(lot) => {
+                latest = latest.max(lot.time);
+                if !each(Lot { time: latest, ..lot }) {
+                    return Ok(());
+                }
+                next
+            }
+            None => next,
+        });
     }
-    Ok(all)
+    if let Some(lot) = last {
+        let time = if lot.time > now { now } else { latest.max(lot.time) };
+        each(Lot { time, ..lot });
+    }
+    Ok(())
+}
+
+impl Lot {
+    fn and(self, next: Lot) -> Lot {
+        Lot { contents: self.contents + next.contents, bytes: self.bytes + next.bytes, ..next }
+    }
 }

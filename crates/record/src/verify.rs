@@ -238,8 +238,10 @@ struct Verifier {
     last: (u64, Digest),
     /// Where events were begun to be read: 0, or at a checkpoint.
     start: u64,
-    has_pruned: bool,
+    pruned: Gone,
+    /// Contents that are missing, and the last event of them.
     lost: u64,
+    lost_up_to: u64,
     buffer: Vec<u8>,
 }
 
@@ -266,8 +268,9 @@ impl Verifier {
             open: HashMap::new(),
             last: (0, Digest::ZERO),
             start: 0,
-            has_pruned: false,
+            pruned: Gone::default(),
             lost: 0,
+            lost_up_to: 0,
             buffer: Vec::new(),
         }
     }
@@ -306,7 +309,7 @@ impl Verifier {
             if self.chunk(&tx, From::Start)? < CHUNK {
                 self.end_of_chain()?;
                 self.unfinished(&tx)?;
-                self.contents(&tx)?;
+                self.contents()?;
                 break;
             }
         }
@@ -418,7 +421,9 @@ impl Verifier {
             ));
         }
         self.laws(tx, event)?;
-        self.has_pruned |= event.kind == Kind::Pruned;
+        if event.kind == Kind::Pruned {
+            self.pruned.take(event)?;
+        }
         self.last = (seq, event.hash);
         self.verdict.events += 1;
         Ok(())
@@ -480,18 +485,19 @@ impl Verifier {
             Some(_) => Err(fault(Some(seq), "payload", "its content is not what was hashed")),
             None => {
                 self.lost += 1;
+                self.lost_up_to = seq;
                 Ok(())
             }
         }
     }
 
-    /// Contents go only by being pruned, which is an event.
-    fn contents(&self, tx: &Transaction<'_>) -> Result<(), Stop> {
-        let pruned = "SELECT 1 FROM event WHERE kind = 'pruned'";
-        if self.lost == 0 || self.has_pruned || tx.prepare(pruned)?.exists([])? {
+    /// Contents go only by being pruned, which is an event that says up to where.
+    fn contents(&self) -> Result<(), Stop> {
+        if self.lost_up_to <= self.pruned.up_to.max(self.pruned.untold) {
             return Ok(());
         }
-        Err(fault(None, "payload", "contents are missing, and nothing was pruned"))
+        let why = "its content is missing, and was not pruned";
+        Err(fault(Some(self.lost_up_to), "payload", why))
     }
 
     fn unfinished(&self, tx: &Transaction<'_>) -> Result<(), Stop> {
@@ -686,6 +692,14 @@ impl Verifier {
         if self.lost > 0 {
             cannot.push(format!("changes to {} contents that are no longer kept", self.lost));
         }
+        let Gone { up_to, untold } = self.pruned;
+        if self.lost > 0 && untold > up_to {
+            cannot.push(format!(
+                "which contents of events {} to {untold} were taken away: an older hotcell pruned some \
+                 and did not say which",
+                up_to + 1
+            ));
+        }
         let is_beside = |path: &Path| path.parent() == database.parent();
         if anchor.is_some_and(is_beside) && missing.is_empty() {
             cannot.push(
@@ -697,6 +711,32 @@ impl Verifier {
         cannot.push(
             "a rewrite by somebody who has the signing key and can change the anchor".to_owned(),
         );
+    }
+}
+
+/// Which contents need not be there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gone {
+    /// Up to this event they were pruned.
+    up_to: u64,
+    /// Up to this event some were, before it was told which.
+    untold: u64,
+}
+
+impl Gone {
+    fn take(&mut self, event: &Event) -> Result<(), Stop> {
+        let before = event.seq.saturating_sub(1);
+        let Some(told) = event.state.as_deref() else {
+            self.untold = self.untold.max(before);
+            return Ok(());
+        };
+        let up_to = told.parse().ok().filter(|up_to: &u64| up_to.to_string() == told);
+        let Some(up_to) = up_to.filter(|up_to| *up_to <= before) else {
+            let why = "it does not say up to which event before it contents were pruned";
+            return Err(fault(Some(event.seq), "state", why));
+        };
+        self.up_to = self.up_to.max(up_to);
+        Ok(())
     }
 }
 

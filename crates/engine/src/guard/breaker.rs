@@ -50,13 +50,24 @@ pub(crate) struct Open {
     pub(crate) retry_after: Duration,
 }
 
-/// The right to call a tool once; how it went is told with [`Breakers::tell`].
+/// What a call says about its tool, whatever it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Showed {
+    /// It works, also if what it was asked came to no good end.
+    Working,
+    Failing,
+    /// Nothing: the caller's arguments, others, the host or hotcell itself were the reason.
+    Nothing,
+}
+
+/// The right to call a tool once; how it went is told with [`Trial::tell`].
 #[derive(Debug)]
 #[must_use = "what became of it has to be told"]
 pub(crate) struct Trial<'a> {
     breakers: &'a Breakers,
     which: Which<'a>,
-    is_told: bool,
+    /// The one after a rest.
+    is_probe: bool,
 }
 
 impl Breakers {
@@ -74,7 +85,7 @@ impl Breakers {
         tool: &'a str,
         now: Instant,
     ) -> Result<Trial<'a>, Open> {
-        let which = (tenant, tool);
+        let (which, mut is_probe) = ((tenant, tool), false);
         if let Some(breaker) = found(&mut self.tools(), which)
             && let Some(since) = breaker.since
         {
@@ -83,17 +94,23 @@ impl Breakers {
                 return Err(Open { retry_after: self.rest().saturating_sub(rested) });
             }
             breaker.is_tried = true;
+            is_probe = true;
         }
-        Ok(Trial { breakers: self, which, is_told: false })
+        Ok(Trial { breakers: self, which, is_probe })
     }
 
     fn tools(&self) -> MutexGuard<'_, HashMap<(String, String), Breaker>> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, which: Which<'_>, went_well: bool, now: Instant) {
+    fn tell(&self, which: Which<'_>, is_probe: bool, works: bool, now: Instant) {
         let mut tools = self.tools();
-        if went_well {
+        // What began before it was left alone says nothing about now.
+        let is_late = found(&mut tools, which).is_some_and(|breaker| breaker.since.is_some());
+        if is_late && !is_probe {
+            return;
+        }
+        if works {
             if !tools.is_empty() {
                 tools.remove(&owned(which));
             }
@@ -129,16 +146,18 @@ fn owned((tenant, tool): Which<'_>) -> (String, String) {
 }
 
 impl Trial<'_> {
-    pub(crate) fn tell(mut self, went_well: bool, now: Instant) {
-        self.is_told = true;
-        self.breakers.tell(self.which, went_well, now);
+    pub(crate) fn tell(mut self, showed: Showed, now: Instant) {
+        if showed != Showed::Nothing {
+            self.breakers.tell(self.which, self.is_probe, showed == Showed::Working, now);
+            self.is_probe = false;
+        }
     }
 }
 
 impl Drop for Trial<'_> {
     /// Neither good nor bad: another may try.
     fn drop(&mut self) {
-        if !self.is_told
+        if self.is_probe
             && let Some(breaker) = found(&mut self.breakers.tools(), self.which)
         {
             breaker.is_tried = false;
@@ -158,8 +177,8 @@ mod tests {
         let patience = Patience { failures: Count::of(2), rest: Span::seconds(1) };
         let breakers = Breakers::new(patience);
         let start = Instant::now();
-        breakers.pass("a", "t", start).unwrap().tell(false, start);
-        breakers.pass("a", "t", start).unwrap().tell(false, start);
+        breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
+        breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
         let rest = Duration::from_secs(1);
         assert_eq!(breakers.pass("a", "t", start).unwrap_err().retry_after, rest);
         assert!(breakers.pass("a", "t", start + rest).is_ok());
@@ -170,7 +189,7 @@ mod tests {
         let breakers = Breakers::default();
         let start = Instant::now();
         for _ in 0..FAILURES {
-            breakers.pass("a", "t", start).unwrap().tell(false, start);
+            breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
         }
         assert_eq!(breakers.pass("a", "t", start).unwrap_err().retry_after, REST);
         assert!(breakers.pass("a", "other", start).is_ok());
@@ -178,9 +197,9 @@ mod tests {
         let later = start + REST;
         let trial = breakers.pass("a", "t", later).unwrap();
         assert!(breakers.pass("a", "t", later).is_err(), "one at a time");
-        trial.tell(false, later);
+        trial.tell(Showed::Failing, later);
         assert!(breakers.pass("a", "t", later + REST / 2).is_err());
-        breakers.pass("a", "t", later + REST).unwrap().tell(true, later + REST);
+        breakers.pass("a", "t", later + REST).unwrap().tell(Showed::Working, later + REST);
         assert!(breakers.pass("a", "t", later + REST).is_ok());
     }
 
@@ -189,9 +208,41 @@ mod tests {
         let breakers = Breakers::default();
         let start = Instant::now();
         for _ in 0..FAILURES {
-            breakers.pass("a", "t", start).unwrap().tell(false, start);
+            breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
         }
         drop(breakers.pass("a", "t", start + REST).unwrap());
+        assert!(breakers.pass("a", "t", start + REST).is_ok());
+    }
+
+    #[test]
+    fn what_says_nothing_is_no_trial_and_no_failure() {
+        let breakers = Breakers::default();
+        let start = Instant::now();
+        for _ in 0..2 * FAILURES {
+            breakers.pass("a", "t", start).unwrap().tell(Showed::Nothing, start);
+        }
+        for _ in 0..FAILURES {
+            breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
+        }
+        breakers.pass("a", "t", start + REST).unwrap().tell(Showed::Nothing, start + REST);
+        breakers.pass("a", "t", start + REST).unwrap().tell(Showed::Failing, start + REST);
+        assert!(breakers.pass("a", "t", start + REST).is_err());
+    }
+
+    #[test]
+    fn what_began_before_it_was_left_alone_neither_ends_nor_prolongs_that() {
+        let breakers = Breakers::default();
+        let start = Instant::now();
+        let [good, bad] = [(); 2].map(|()| breakers.pass("a", "t", start).unwrap());
+        for _ in 0..FAILURES {
+            breakers.pass("a", "t", start).unwrap().tell(Showed::Failing, start);
+        }
+        good.tell(Showed::Working, start);
+        assert!(breakers.pass("a", "t", start).is_err());
+        let probe = breakers.pass("a", "t", start + REST).unwrap();
+        bad.tell(Showed::Failing, start + REST);
+        assert!(breakers.pass("a", "t", start + REST).is_err(), "one at a time");
+        probe.tell(Showed::Working, start + REST);
         assert!(breakers.pass("a", "t", start + REST).is_ok());
     }
 
@@ -201,9 +252,9 @@ mod tests {
         let now = Instant::now();
         for _ in 0..3 {
             for _ in 1..FAILURES {
-                breakers.pass("a", "t", now).unwrap().tell(false, now);
+                breakers.pass("a", "t", now).unwrap().tell(Showed::Failing, now);
             }
-            breakers.pass("a", "t", now).unwrap().tell(true, now);
+            breakers.pass("a", "t", now).unwrap().tell(Showed::Working, now);
         }
         assert!(breakers.pass("a", "t", now).is_ok());
     }
@@ -212,7 +263,7 @@ mod tests {
     fn they_never_grow_beyond_their_bound() {
         let (breakers, now) = (Breakers::default(), Instant::now());
         let fail = |tenant: usize, now: Instant| {
-            breakers.pass(&tenant.to_string(), "t", now).unwrap().tell(false, now);
+            breakers.pass(&tenant.to_string(), "t", now).unwrap().tell(Showed::Failing, now);
         };
         (0..MOST + 10).for_each(|tenant| fail(tenant, now));
         assert!(breakers.tools().len() <= MOST);

@@ -47,6 +47,9 @@ impl Engine {
         ] {
             add(&mut hash, part);
         }
+        if let Some(added) = self.added(call.tool()) {
+            add(&mut hash, &added.number.to_le_bytes());
+        }
         for path in inputs {
             add_input(self.workspace_of(from)?, &mut hash, path)?;
         }

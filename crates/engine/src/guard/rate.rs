@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tenants and tools that are counted at one time. Beyond that the oldest are forgotten, which favours
-/// nobody: a full bucket is what a new one is.
+/// Tenants and tools that are counted at one time. Who would be one more waits until one of them has nothing left
+/// to count: forgetting another would give it more than its rate.
 const MOST: usize = 10_000;
 
 /// How often at most.
@@ -33,10 +33,14 @@ impl Rates {
     ) -> Result<(), Duration> {
         let each = rate.per / rate.count.max(1);
         let mut all = self.full_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
-            all.retain(|_, until| *until > now);
-        }
         let key = (tenant.to_owned(), tool.to_owned());
+        if all.len() >= MOST && !all.contains_key(&key) {
+            all.retain(|_, until| *until > now);
+            if all.len() >= MOST {
+                let first = all.values().min().copied().unwrap_or(now);
+                return Err(first.saturating_duration_since(now));
+            }
+        }
         let until = all.get(&key).copied().unwrap_or(now).max(now) + each;
         let over = until.saturating_duration_since(now).saturating_sub(rate.per);
         if !over.is_zero() {
@@ -64,6 +68,25 @@ mod tests {
         let later = start + Duration::from_secs(1);
         assert_eq!(rates.take("a", "t", rate, later), Ok(()));
         assert!(rates.take("a", "t", rate, later).is_err());
+    }
+
+    #[test]
+    fn they_never_grow_beyond_their_bound_and_nobody_gets_more_for_it() {
+        let rates = Rates::default();
+        let rate = Rate { count: 1, per: Duration::from_secs(60) };
+        let start = Instant::now();
+        for tenant in 0..MOST {
+            assert_eq!(rates.take(&tenant.to_string(), "t", rate, start), Ok(()));
+        }
+        for tenant in 0..100 {
+            let wait = rates.take(&format!("more {tenant}"), "t", rate, start);
+            assert_eq!(wait, Err(rate.per));
+        }
+        assert!(rates.take("0", "t", rate, start).is_err(), "who is counted is not forgotten");
+        assert_eq!(rates.full_until.lock().unwrap().len(), MOST);
+        let later = start + rate.per;
+        assert_eq!(rates.take("more 0", "t", rate, later), Ok(()));
+        assert_eq!(rates.full_until.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -276,9 +276,11 @@ fn alike(event: &Event) -> Option<String> {
     Some(format!("{:?}", (tool, input, caller, mode, state, decision, bearer.is_some())))
 }
 
-/// Whether a policy said so. What was refused because none could be used says nothing about any rule.
+/// Whether a policy said so. What was refused because none could be used, or never got that far, says nothing about
+/// any rule.
 fn is_decision(event: &Event) -> bool {
-    event.kind != Kind::Denied || (event.call.is_some() && event.status != Some(Status::Error))
+    let is_of_policy = event.call.is_some() && event.status != Some(Status::Error);
+    event.decision.is_some() && (event.kind != Kind::Denied || is_of_policy)
 }
 
 fn last(caller: &Caller, kind: Kind, limit: usize) -> Filter {

@@ -192,7 +192,7 @@ fn a_process_that_is_killed_between_outcome_and_checkpoint() {
 }
 
 #[test]
-fn cr_02_an_outcome_without_its_checkpoint_is_there_and_the_next_end_signs_it() {
+fn cr_11_an_outcome_without_its_checkpoint_is_there_and_the_next_end_signs_it() {
     let home = home();
     open(home.path()).close().unwrap();
     for large in [0, 20, 40] {
@@ -297,7 +297,7 @@ fn short_processes() {
 }
 
 #[test]
-fn cr_03_processes_that_open_while_others_close_lose_nothing() {
+fn processes_that_open_while_others_close_lose_nothing() {
     let home = home();
     open(home.path()).close().unwrap();
     let start = || child(SHORT, home.path()).stdout(Stdio::null()).spawn().unwrap();
@@ -315,7 +315,7 @@ fn cr_03_processes_that_open_while_others_close_lose_nothing() {
 }
 
 #[test]
-fn cr_04_a_line_that_the_anchor_lost_with_the_power_is_written_again() {
+fn cr_11_a_line_that_the_anchor_lost_with_the_power_is_written_again() {
     let home = filled(2);
     let anchor = home.path().join("anchor.log");
     let whole = std::fs::read_to_string(&anchor).unwrap();

@@ -418,10 +418,54 @@ fn pruning_removes_contents_and_says_so_and_the_chain_stays() {
     assert_eq!(record.prune(&small).unwrap().contents, 0);
     let events = record.events(&Filter { kind: Some(Kind::Pruned), ..all() }).unwrap();
     assert_eq!(events[0].reason.as_deref(), Some("3 contents of 300 bytes were removed"));
+    // The first event opened the home.
+    let up_to: Vec<_> = events.iter().map(|event| event.state.as_deref().unwrap()).collect();
+    assert_eq!(up_to, ["4", "9"]);
     assert_eq!(events.len(), 2);
     record.close().unwrap();
     let verdict = assert_sound(home.path());
     assert!(verdict.cannot.iter().any(|what| what.contains("no longer kept")), "{verdict}");
+}
+
+/// Times in days from 0 on; today is the hundredth. `None` goes, `Some` stays, with 10 days to keep.
+#[test]
+fn clk_05_a_clock_that_was_wrong_neither_takes_away_what_is_young_nor_keeps_what_is_old() {
+    const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
+    for (days, kept) in [
+        (&[80, 85, 95, 99][..], 2),
+        // What came after something young is no older.
+        (&[80, 99, 1, 99], 3),
+        // A time to come holds nobody up, and is as old as what followed it.
+        (&[80, 5000, 85, 99], 1),
+        (&[80, 5000, 99, 99], 3),
+        (&[5000, 5000], 2),
+        (&[85, 5000], 1),
+    ] {
+        let home = home();
+        let clock = || 100 * DAY;
+        let record = Record::open(home.path(), Options { clock, ..Options::default() }).unwrap();
+        for (number, day) in days.iter().enumerate() {
+            let input = Some(payload(&format!("{number}")));
+            let draft = Draft { time: day * DAY, input, ..note("has something") };
+            record.append(draft, Durability::Committed).unwrap();
+        }
+        let keep = Duration::from_secs(10 * 24 * 60 * 60);
+        let (mut old, mut all) = (0, 0);
+        record
+            .prunable(|time, contents, _| {
+                all += contents;
+                old += if time < 90 * DAY { contents } else { 0 };
+            })
+            .unwrap();
+        let pruned = record.prune(&RetentionPolicy { keep, most_bytes: u64::MAX }).unwrap();
+        assert_eq!(all - pruned.contents, kept, "{days:?}");
+        assert_eq!(pruned.contents, old, "{days:?}: as it was told before");
+        // Room is made whatever the times say.
+        record.prune(&RetentionPolicy { keep, most_bytes: 0 }).unwrap();
+        record.prunable(|_, _, _| panic!("{days:?}: something is left")).unwrap();
+        record.close().unwrap();
+        assert_sound(home.path());
+    }
 }
 
 #[test]

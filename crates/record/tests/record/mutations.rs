@@ -4,8 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use hotcell_record::{Durability, From, Kind, RetentionPolicy, Standing, export, verify};
+use hotcell_record::{
+    Digest, Draft, Durability, Event, From, Kind, Record, RetentionPolicy, Standing, encode,
+    export, verify,
+};
 use tempfile::TempDir;
 
 use crate::common::*;
@@ -35,19 +39,136 @@ fn rich() -> TempDir {
     std::mem::forget(record.begin(full(Kind::Intent, 100)).unwrap());
     record
         .append(
-            hotcell_record::Draft {
-                output: Some(payload(&"x".repeat(70_000))),
-                ..full(Kind::Denied, 101)
-            },
+            Draft { output: Some(payload(&"x".repeat(70_000))), ..full(Kind::Denied, 101) },
             Durability::Synced,
         )
         .unwrap();
     record.append(stated(102), Durability::Synced).unwrap();
+    prune_first(&record);
     record.checkpoint().unwrap();
     record.append(note("not covered yet"), Durability::Synced).unwrap();
     record.clone().close().unwrap();
     settle(home.path());
     home
+}
+
+/// Removes what the first event has that has any contents.
+fn prune_first(record: &Record) {
+    let mut total = 0;
+    record.prunable(|_, _, bytes| total += bytes).unwrap();
+    let policy = RetentionPolicy { keep: Duration::MAX, most_bytes: total - 1 };
+    assert!(record.prune(&policy).unwrap().contents > 0);
+}
+
+/// Both verifiers find that a content was taken away by hand, also where others were pruned; and where nobody
+/// said which those were, both say what that leaves open.
+#[test]
+fn aud_14_a_content_that_was_taken_away_beside_those_that_were_pruned_is_found() {
+    let home = rich();
+    let anchor = home.path().join("anchor.log");
+    let both = |home: &Path| {
+        let (standing, said) = python(&database(home), Some(&anchor));
+        let verdict = checked(home);
+        assert_eq!(verdict.standing, standing, "{verdict}{said}");
+        (verdict, said)
+    };
+    assert_sound(home.path());
+    let (verdict, said) = both(home.path());
+    assert_eq!(verdict.standing, Standing::Sound);
+    assert!(said.contains("no longer kept") && !said.contains("did not say which"), "{said}");
+    for sql in [
+        "DELETE FROM small WHERE seq = (SELECT max(seq) FROM small)",
+        "DELETE FROM small WHERE seq = (SELECT min(seq) FROM small)",
+        "UPDATE small SET input = NULL WHERE seq = (SELECT max(seq) FROM small)",
+        "DELETE FROM payload",
+        "DELETE FROM small; DELETE FROM payload",
+    ] {
+        let copy = copy(home.path());
+        assert!(enemy(&database(copy.path())).execute_batch(sql).is_ok());
+        let (verdict, said) = both(copy.path());
+        assert_eq!(verdict.standing, Standing::Broken, "{sql}: {verdict}");
+        let fault = verdict.fault.unwrap();
+        assert_eq!(fault.what, "payload", "{sql}: {fault}");
+        let at = fault.seq.unwrap();
+        assert!(said.contains(&format!("event {at} is missing, and was not pruned")), "{said}");
+    }
+    // Another prune of the same record, and the same again.
+    let record = open(home.path());
+    record.prune(&RetentionPolicy { keep: Duration::MAX, most_bytes: 65_566 }).unwrap();
+    record.clone().close().unwrap();
+    settle(home.path());
+    assert_eq!(both(home.path()).0.standing, Standing::Sound);
+    enemy(&database(home.path())).execute_batch("DELETE FROM payload").unwrap();
+    assert_eq!(both(home.path()).0.standing, Standing::Broken);
+}
+
+/// Adds an event to a closed record, in its place in the chain, that says that something was pruned.
+fn forge_pruned(home: &Path, state: Option<&str>) {
+    let record = open(home);
+    let receipt = record.append(note("before it"), Durability::Synced).unwrap();
+    let last = record.event(&caller().tenant, receipt.seq()).unwrap().unwrap();
+    record.close().unwrap();
+    let state = state.map(str::to_owned);
+    let forged =
+        Event { seq: last.seq + 1, kind: Kind::Pruned, state, prev: last.hash, ..last.clone() };
+    let mut bytes = Vec::new();
+    encode(&forged, &mut bytes).unwrap();
+    let insert = "INSERT INTO event SELECT seq + 1, version, id, time, 'pruned', call, parent,
+        operation, tool, tenant, subject, door, mode, ?1, decision, rules, bearer, reason, status,
+        input_digest, input_length, input_head, input_media, output_digest, output_length,
+        output_head, output_media, duration_ns, sandbox, request, owner, hash, ?2
+        FROM event WHERE seq = ?3";
+    let row = (&forged.state, Digest::of(&bytes).0, last.seq as i64);
+    assert_eq!(enemy(&database(home)).execute(insert, row).unwrap(), 1);
+    settle(home);
+}
+
+#[test]
+fn what_an_older_hotcell_pruned_is_told_apart_from_what_is_known() {
+    let home = filled(2);
+    // As it was written before it was said up to where.
+    forge_pruned(home.path(), None);
+    let record = open(home.path());
+    record.append(full(Kind::Denied, 7), Durability::Synced).unwrap();
+    record.close().unwrap();
+    settle(home.path());
+    let anchor = home.path().join("anchor.log");
+    let remove = |which: &str| {
+        let sql = format!("DELETE FROM small WHERE {which} (SELECT max(seq) FROM small)");
+        enemy(&database(home.path())).execute_batch(&sql).unwrap();
+        let verdict = checked(home.path());
+        let (standing, said) = python(&database(home.path()), Some(&anchor));
+        assert_eq!(verdict.standing, standing, "{verdict}{said}");
+        (verdict, said)
+    };
+    let (verdict, said) = remove("seq <");
+    assert_eq!(verdict.standing, Standing::Sound, "{verdict}");
+    assert!(verdict.cannot.iter().any(|what| what.contains("did not say which")), "{verdict}");
+    assert!(said.contains("did not say which"), "{said}");
+    assert_eq!(remove("seq =").0.standing, Standing::Broken);
+}
+
+#[test]
+fn what_was_pruned_is_the_number_of_an_earlier_event_or_the_record_is_broken() {
+    for (state, expected) in [
+        (Some("0"), Standing::Sound),
+        (Some("2"), Standing::Sound),
+        (Some("3"), Standing::Broken),
+        (Some("01"), Standing::Broken),
+        (Some("+1"), Standing::Broken),
+        (Some("-1"), Standing::Broken),
+        (Some(""), Standing::Broken),
+        (Some("18446744073709551616"), Standing::Broken),
+        (None, Standing::Sound),
+    ] {
+        let home = home();
+        forge_pruned(home.path(), state);
+        let verdict = checked(home.path());
+        assert_eq!(verdict.standing, expected, "{state:?}: {verdict}");
+        let anchor = home.path().join("anchor.log");
+        let (standing, said) = python(&database(home.path()), Some(&anchor));
+        assert_eq!(standing, expected, "{state:?}: {said}");
+    }
 }
 
 #[test]
