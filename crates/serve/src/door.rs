@@ -622,9 +622,10 @@ impl Turn {
     ) -> Result<Response<Body>, Trouble> {
         let Turn { door, caller, place, connection, trace } = self;
         let call = new_id();
-        // Only calls can be named before they have ended.
+        // Only calls can be named before they have ended. Who waits for an approval has one as soon as that is
+        // there.
         let work = match route.ask {
-            "run" | "call" => Work::Call(caller.clone(), call),
+            "run" | "call" | "await" => Work::Call(caller.clone(), call),
             _ => Work::Nothing,
         };
         let job = door.under_way.begin(route.lane, work);

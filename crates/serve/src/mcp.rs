@@ -349,11 +349,11 @@ impl Behind for Somebody {
 
     fn ask(&self, ask: Ask, talk: &Talk) -> Result<Found, Problem> {
         let Shared { engine, under_way, metrics, log, .. } = &*self.shared;
+        let call = || Work::Call(self.caller.clone(), talk.id);
         let (lane, work) = match &ask {
-            Ask::Call { .. } | Ask::Run { .. } => {
-                (Lane::Calls, Work::Call(self.caller.clone(), talk.id))
-            }
-            Ask::Await { .. } => (Lane::Waits, Work::Nothing),
+            Ask::Call { .. } | Ask::Run { .. } => (Lane::Calls, call()),
+            // Once somebody has agreed, there is a call.
+            Ask::Await { .. } => (Lane::Waits, call()),
             _ => (Lane::Reads, Work::Nothing),
         };
         let job = under_way.begin_with(lane, work, Arc::clone(&talk.interrupt));

@@ -10,6 +10,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod approvals;
 mod batches;
 mod contents;
 mod crowds;

@@ -36,6 +36,16 @@ pub(crate) fn post(server: &Server, key: &str, session: Option<&str>, body: &Val
     server.ask("POST", "/mcp", Some(key), &headers(session), Some(&body.to_string()))
 }
 
+/// The same where the answer may never be there.
+pub(crate) fn sent(server: &Server, key: &str, session: &str, body: &Value) -> Option<Answer> {
+    let body = body.to_string();
+    let head = server.head("POST", "/mcp", Some(key), &headers(Some(session)));
+    let length = body.len();
+    let text =
+        format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    server.raw(text.as_bytes())
+}
+
 /// The last message of a stream of events.
 pub(crate) fn last(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
