@@ -54,9 +54,9 @@ pub type Held = Box<dyn Send>;
 /// What a question is about, for whoever says who may ask it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Finding tools, and calling them.
+    /// Finding tools, calling them, and waiting for somebody to agree to a call.
     Tools,
-    /// Running code, and waiting for somebody to agree to that.
+    /// Running code, and calling tools that do.
     Run,
     /// What calls were given and made.
     Artifacts,
@@ -238,10 +238,11 @@ impl UnderWay {
     }
 }
 
-/// What the questions of this door are about.
+/// What the questions of this door are about. What a call needs that one of them leads to is for whoever answers
+/// to find out, who knows its tool.
 fn need(ask: &Ask) -> Need {
     match ask {
-        Ask::Run { .. } | Ask::Await { .. } => Need::Run,
+        Ask::Run { .. } => Need::Run,
         Ask::Artifacts { .. } | Ask::Content { .. } => Need::Artifacts,
         Ask::Withdraw { .. } => Need::Withdraw,
         _ => Need::Tools,

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCod
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{RequestExt, Router};
-use hotcell_access::Scope;
+use hotcell_access::{Scope, Scopes};
 use hotcell_api::batch::Name;
 use hotcell_api::{self as api, Answer, Ask, Called, With};
 use hotcell_engine::{Attached, Engine, Order, Pace, new_id};
@@ -38,6 +38,7 @@ use crate::openapi::{Accepted, Fields, methods_of, openapi};
 use crate::probe::{Health, Probe, Socket};
 use crate::problem::{Trouble, of_call};
 use crate::rate::{Guesses, Requests};
+use crate::rights;
 use crate::route::{Keyed, MCP, METRICS, OPEN, Reply, Route, routes};
 use crate::traces::{self, Context, Traces};
 use crate::under_way::{Attention, Job, Observer, UnderWay, Work};
@@ -274,7 +275,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
     let (id, peer) = named(&request);
-    let who = match door.identify(request.headers(), peer, Scope::Metrics).await {
+    let who = match door.identify(request.headers(), peer, &[Scope::Metrics]).await {
         Ok(who) => who,
         Err(trouble) => return told(trouble, &id, None),
     };
@@ -382,7 +383,7 @@ impl Door {
         connection: Option<Arc<Connection>>,
         who: &mut Option<Identity>,
     ) -> Result<Response<Body>, Trouble> {
-        let identity = self.identify(request.headers(), connection.clone(), route.scope).await?;
+        let identity = self.identify(request.headers(), connection.clone(), &route.scopes).await?;
         let identity = who.insert(identity);
         if let Reply::Lines = route.answer {
             return self.lines(route, request, identity, connection).await;
@@ -395,7 +396,8 @@ impl Door {
             connection.is_used();
         }
         let (door, caller) = (Arc::clone(self), identity.caller.clone());
-        let turn = Turn { door, caller, place, connection, trace };
+        let scopes = identity.scopes;
+        let turn = Turn { door, caller, scopes, place, connection, trace };
         match route.answer {
             Reply::Document(_) | Reply::Call => turn.document(route, request).await,
             Reply::Content => turn.content(request).await,
@@ -454,7 +456,7 @@ impl Door {
         &self,
         headers: &HeaderMap,
         connection: Option<Arc<Connection>>,
-        scope: Scope,
+        any: &[Scope],
     ) -> Result<Identity, Trouble> {
         let text = presented(headers)?.to_owned();
         let who = match self.check(text).await {
@@ -462,12 +464,7 @@ impl Door {
             Err(Refused::Failed(problem)) => return Err(problem.into()),
             Err(Refused::Worthless) => return Err(self.guessed(connection).await),
         };
-        if !who.scopes.has(scope) {
-            let why = format!("it is not for `{scope}`");
-            let fix = "use a key that is, or have one made";
-            let what = "the key does not open this";
-            return Err(Trouble::new(StatusCode::FORBIDDEN, "wrong-scope", what, why, fix));
-        }
+        // What is refused counts as well: whoever asks for it goes on asking otherwise.
         if let Some(rate) = who.rate
             && let Err(wait) = self.requests.take(&who.key, rate, Instant::now())
         {
@@ -477,6 +474,7 @@ impl Door {
             let trouble = Trouble::new(status, "too-many-requests", what, why, fix);
             return Err(trouble.retry_after(wait.as_secs_f64().ceil() as u64));
         }
+        rights::opens(who.scopes, any)?;
         if self.is_stopping.load(Ordering::Relaxed) {
             let (what, why) = ("the server is about to end", "it takes nothing new");
             let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -602,6 +600,7 @@ impl Asked {
 struct Turn {
     door: Arc<Door>,
     caller: Caller,
+    scopes: Scopes,
     /// Also of an answer that was not taken yet.
     place: Arc<Place>,
     connection: Option<Arc<Connection>>,
@@ -620,7 +619,7 @@ impl Turn {
         route: &'static Route,
         asked: Asked,
     ) -> Result<Response<Body>, Trouble> {
-        let Turn { door, caller, place, connection, trace } = self;
+        let Turn { door, caller, scopes, place, connection, trace } = self;
         let call = new_id();
         // Only calls can be named before they have ended. Who waits for an approval has one as soon as that is
         // there.
@@ -638,7 +637,7 @@ impl Turn {
         let work = tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
             let _traced = trace.map(|(traces, context)| traces.enter(context));
-            carry_out(route, parts, &engine, &caller, call, &job, &metrics)
+            carry_out(route, parts, (&engine, &caller, scopes), call, &job, &metrics)
         });
         let made = match begun {
             None => work.await,
@@ -742,13 +741,13 @@ impl Drop for Ended {
 fn carry_out(
     route: &Route,
     parts: Parts,
-    engine: &Engine,
-    caller: &Caller,
+    (engine, caller, scopes): (&Engine, &Caller, Scopes),
     call: CallId,
     job: &Job,
     metrics: &Metrics,
 ) -> Result<Made, Trouble> {
     let ask = parts.ask(route)?;
+    rights::covers(scopes, engine, caller, &ask)?;
     let attached = Attached { id: Some(call), ..Attached::default() };
     let with = With { attached, interrupt: &job.interrupt, log: &mut |_, _| true };
     let answer = api::answer(engine, caller, ask, with)?;

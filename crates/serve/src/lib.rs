@@ -23,6 +23,7 @@ mod openapi;
 mod probe;
 mod problem;
 mod rate;
+mod rights;
 mod route;
 mod stream;
 mod traces;

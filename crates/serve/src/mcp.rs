@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use hotcell_access::{Scope, Scopes};
-use hotcell_api::{Ask, Problem, ProblemKind};
+use hotcell_api::{Ask, Problem};
 use hotcell_engine::Engine;
 use hotcell_mcp::http::{
     CancellationToken, LocalSessionManager, Service, StreamableHttpServerConfig, service,
@@ -36,6 +36,7 @@ use crate::lanes::Lanes;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::problem::{Trouble, harmless};
+use crate::rights;
 use crate::route::{Lane, MCP};
 use crate::under_way::{UnderWay, Work};
 
@@ -201,7 +202,7 @@ async fn answer(
     who: &mut Option<Identity>,
 ) -> Result<Response<Body>, Trouble> {
     let (_, connection) = named(&request);
-    let who = who.insert(door.identify(request.headers(), connection.clone(), MCP.2).await?);
+    let who = who.insert(door.identify(request.headers(), connection.clone(), &[MCP.2]).await?);
     no_key_of_a_call(request.headers())?;
     let (mut head, body) = request.into_parts();
     let room = (&door.bodies, who.key.as_str());
@@ -332,7 +333,7 @@ struct Somebody {
 
 impl Behind for Somebody {
     fn may(&self, need: Need) -> Result<(), Problem> {
-        may(&self.who.scopes, need)
+        may(self.who.scopes, need)
     }
 
     fn room(&self, room: Room) -> Waiting<'_> {
@@ -349,6 +350,8 @@ impl Behind for Somebody {
 
     fn ask(&self, ask: Ask, talk: &Talk) -> Result<Found, Problem> {
         let Shared { engine, under_way, metrics, log, .. } = &*self.shared;
+        rights::covers(self.who.scopes, engine, &self.caller, &ask)
+            .map_err(|trouble| trouble.problem().clone())?;
         let call = || Work::Call(self.caller.clone(), talk.id);
         let (lane, work) = match &ask {
             Ask::Call { .. } | Ask::Run { .. } => (Lane::Calls, call()),
@@ -390,19 +393,14 @@ fn lane(room: Room) -> Option<Lane> {
 }
 
 /// As the routes have it that ask for the same.
-fn may(scopes: &Scopes, need: Need) -> Result<(), Problem> {
+fn may(scopes: Scopes, need: Need) -> Result<(), Problem> {
     let scope = match need {
         Need::Tools => Scope::Tools,
         Need::Run => Scope::Run,
         Need::Artifacts => Scope::ArtifactsRead,
         Need::Withdraw => Scope::ApprovalsWrite,
     };
-    if scopes.has(scope) {
-        return Ok(());
-    }
-    let (what, why) = ("the key does not open this", format!("it is not for `{scope}`"));
-    let fix = "use a key that is, or have one made";
-    Err(Problem::new(ProblemKind::Blocked, what, why, fix))
+    rights::opens(scopes, &[scope]).map_err(|trouble| trouble.problem().clone())
 }
 
 #[cfg(test)]

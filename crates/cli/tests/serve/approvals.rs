@@ -1,4 +1,4 @@
-//! Calls that somebody has to agree to, and what ends them.
+//! Calls that somebody has to agree to: who may have them carried out, and what ends them.
 
 use std::io::Write;
 use std::thread;
@@ -33,6 +33,10 @@ fn reviewed(server: &Server, path: &str, key: &str, body: &Value) -> (String, St
     (text("review"), text("id"))
 }
 
+fn sum() -> Value {
+    json!({"arguments": {"a": 1, "b": 2}})
+}
+
 /// Nobody else sleeps so long.
 fn long(server: &Server, which: usize) -> String {
     format!("sleep 7{:07}", server.pid() as usize * 4 + which)
@@ -40,6 +44,69 @@ fn long(server: &Server, which: usize) -> String {
 
 fn await_of(item: &str) -> String {
     format!("/v1/approvals/{item}/await")
+}
+
+#[test]
+fn a_key_for_tools_executes_nothing_by_whatever_way() {
+    let server = Server::start();
+    let (tools, both) = (server.key("tools"), server.key("tools,run,runs:read"));
+    let code = json!({"language": "shell", "code": "echo 42"});
+    for (tool, body) in [
+        ("code_execute", json!({"arguments": code})),
+        ("code_execute", json!({"arguments": code, "version": "1"})),
+        ("run", json!({"arguments": {}})),
+        ("env.create", json!({"arguments": {}})),
+    ] {
+        let refused = server.post(&format!("/v1/tools/{tool}/call"), &tools, &body.to_string());
+        refused.is_problem(403, "wrong-scope");
+        assert!(refused.text().contains("`run`"), "{refused:?}");
+    }
+    // One of them is enough, and then none is begun.
+    let calls = json!({"calls": [
+        {"request": {"tool": "add", "arguments": {"a": 1, "b": 2}}},
+        {"request": {"tool": "code_execute", "arguments": code}},
+    ]});
+    let refused = server.post("/v1/batch", &tools, &calls.to_string());
+    refused.is_problem(403, "wrong-scope");
+    assert_eq!(refused.json()["at"], "/calls/1/request", "{refused:?}");
+    assert_eq!(server.get("/v1/runs", Some(&both)).json()["runs"], json!([]));
+    assert_eq!(server.post("/v1/tools/add/call", &tools, &sum().to_string()).status, 200);
+    if server.has_sandbox() {
+        let body = json!({"arguments": code}).to_string();
+        let done = server.post("/v1/tools/code_execute/call", &both, &body);
+        assert_eq!((done.status, &done.json()["status"]), (200, &json!("success")), "{done:?}");
+        assert_eq!(server.post("/v1/batch", &both, &calls.to_string()).status, 200);
+    }
+}
+
+#[test]
+fn who_may_make_a_call_may_wait_for_it_and_nobody_else_of_the_same_name() {
+    let server = Server::with_alice(RULES);
+    let (tools, both, run) = (server.key("tools"), server.key("tools,run"), server.key("run"));
+    let (item, _) = reviewed(&server, "/v1/tools/add/call", &tools, &sum());
+    server.ask("POST", &await_of(&item), Some(&run), "", None).is_problem(403, "wrong-scope");
+    approve(&server, &item);
+    let done = server.ask("POST", &await_of(&item), Some(&tools), "", None);
+    assert_eq!((done.status, &done.json()["value"]), (200, &json!(3)), "{done:?}");
+    // The same in a session.
+    let (item, _) = reviewed(&server, "/v1/tools/add/call", &tools, &sum());
+    approve(&server, &item);
+    let session = mcp::begin(&server, &tools);
+    let wait = mcp::call("await_approval", json!({"item": item}));
+    let done = mcp::last(&mcp::post(&server, &tools, Some(&session), &wait));
+    assert_eq!(done["result"]["content"][0]["text"], "3", "{done}");
+    // Who may not run code does not have it carried out either, though the item is of the same subject.
+    let code = json!({"arguments": {"language": "shell", "code": "echo 42"}});
+    let (item, _) = reviewed(&server, "/v1/tools/code_execute/call", &both, &code);
+    approve(&server, &item);
+    server.ask("POST", &await_of(&item), Some(&tools), "", None).is_problem(403, "wrong-scope");
+    let wait = mcp::call("await_approval", json!({"item": item}));
+    let refused = mcp::last(&mcp::post(&server, &tools, Some(&session), &wait));
+    assert!(refused.to_string().contains("the key does not open this"), "{refused}");
+    if server.has_sandbox() {
+        let done = server.ask("POST", &await_of(&item), Some(&run), "", None);
+        assert_eq!(done.json()["value"]["stdout"], "42\n", "{done:?}");
+    }
 }
 
 /// A run that waits for a person, that somebody has agreed to, and that goes on for as long as it is let.

@@ -221,6 +221,12 @@ fn a_key_has_its_rate_and_its_share_api_21() {
     let refused = statuses.iter().find(|answer| answer.status != 200).expect("it is too fast");
     refused.is_problem(429, "too-many-requests");
     assert!(refused.header("retry-after").unwrap().parse::<u32>().unwrap() >= 1);
+    // What the key is not for counts as well.
+    let slow = server.key_with("tools", &["--rate", "1", "--burst", "1"]);
+    let ask = || server.get("/v1/runs", Some(&slow));
+    ask().is_problem(403, "wrong-scope");
+    let last = (0..100).map(|_| ask()).find(|answer| answer.status != 403);
+    last.expect("it is too fast").is_problem(429, "too-many-requests");
     if !server.has_sandbox() {
         return;
     }

@@ -152,13 +152,20 @@ fn a_key_gets_in_a_session_what_its_scopes_are_for() {
     let (tools, both) = (server.key("tools"), server.key("tools,run,artifacts:read"));
     let session = begin(&server, &tools);
     let listed = names(&server, &tools, &session);
-    for name in ["run_code", "read_artifact", "await_approval"] {
+    for name in ["run_code", "read_artifact", "code_execute", "env-create"] {
         assert!(!listed.contains(&name.to_owned()), "{listed:?}");
     }
     for (name, arguments) in [
         ("run_code", json!({"command": ["true"]})),
         ("read_artifact", json!({"uri": "artifact://01ARZ3NDEKTSV4RRFFQ69G5FAV"})),
-        ("await_approval", json!({"item": "0".repeat(32)})),
+        // By whatever name, in whatever version, whether it is listed or not.
+        ("code_execute", json!({"language": "shell", "code": "echo 42"})),
+        ("run", json!({"command": ["true"]})),
+        ("env-create", json!({"name": "x", "packages": []})),
+        (
+            "call_tool",
+            json!({"name": "code_execute", "arguments": {"language": "shell", "code": ""}}),
+        ),
     ] {
         let answer = last(&post(&server, &tools, Some(&session), &call(name, arguments)));
         assert_eq!(answer["result"]["isError"], true, "{answer}");
