@@ -294,6 +294,17 @@ async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Bo
     response
 }
 
+/// Waits for a place. Meanwhile the connection is not one of those that make room for anybody.
+pub(crate) async fn queued<T>(
+    connection: Option<&Connection>,
+    place: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    match connection {
+        Some(connection) => connection.queued(place).await,
+        None => place.await,
+    }
+}
+
 /// What `front` and the accepting loop have put there.
 pub(crate) fn named(request: &Request) -> (RequestId, Option<Arc<Connection>>) {
     let id = request.extensions().get::<RequestId>().cloned();
@@ -391,10 +402,8 @@ impl Door {
         let trace = request.extensions().get::<Context>().copied();
         let request = Asked::read(self, route, request, &identity.key).await?;
         let most = identity.concurrent.filter(|_| route.counts());
-        let place = Arc::new(self.lanes.enter(route.lane, &identity.key, most).await?);
-        if let Some(connection) = &connection {
-            connection.is_used();
-        }
+        let place = self.lanes.enter(route.lane, &identity.key, most);
+        let place = Arc::new(queued(connection.as_deref(), place).await?);
         let (door, caller) = (Arc::clone(self), identity.caller.clone());
         let scopes = identity.scopes;
         let turn = Turn { door, caller, scopes, place, connection, trace };
@@ -422,13 +431,10 @@ impl Door {
         let order = if query.is_in_order { Order::Given } else { Order::Finished };
         // Each job counts: a batch has no more at one time than the key still may.
         let wanted = query.jobs.unwrap_or(Pace::of_machine().jobs);
-        let entered =
-            self.lanes.enter_with(route.lane, &identity.key, identity.concurrent, wanted).await?;
-        let (place, jobs) = (Arc::new(entered.0), entered.1);
+        let entered = self.lanes.enter_with(route.lane, &identity.key, identity.concurrent, wanted);
+        let (place, jobs) = queued(connection.as_deref(), entered).await?;
+        let place = Arc::new(place);
         let manner = lines::Manner { jobs, order, name };
-        if let Some(connection) = &connection {
-            connection.is_used();
-        }
         let (caller, batch) = (identity.caller.clone(), Arc::<lines::Batch>::default());
         let work = Work::Batch(caller.clone(), Arc::clone(&batch.brake));
         let job = self.under_way.begin(route.lane, work);

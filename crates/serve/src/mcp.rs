@@ -28,7 +28,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::connections::watched;
-use crate::door::{Answered, Door, Told, named, no_key_of_a_call, told};
+use crate::door::{Answered, Door, Told, named, no_key_of_a_call, queued, told};
 use crate::hosts::one;
 use crate::input::{self, MOST_BODY};
 use crate::keys::Identity;
@@ -209,10 +209,8 @@ async fn answer(
     let body = input::body(&head.method, &head.headers, body, room).await?;
     let wish = Wish::of(&head.method, &head.headers, &body.bytes).await?;
     // What is asked there counts, and not that somebody can ask.
-    let place = door.lanes.enter(wish.lane(), &who.key, None).await?;
-    if let Some(connection) = &connection {
-        connection.is_used();
-    }
+    let place = door.lanes.enter(wish.lane(), &who.key, None);
+    let place = queued(connection.as_deref(), place).await?;
     // From here on nobody needs it.
     head.headers.remove(header::AUTHORIZATION);
     let own = door.mcp.of(who);
