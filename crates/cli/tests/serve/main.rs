@@ -19,6 +19,7 @@ mod ends;
 mod events;
 mod local;
 mod mcp;
+mod metrics;
 #[path = "../common/person.rs"]
 mod person;
 mod policy;

@@ -21,13 +21,13 @@ const PARENT: &str = "00f067aa0ba902b7";
 const CONTENTS: &str = "a-number-of-nobodys-business";
 
 /// Takes messages on a port of its own.
-struct Collector {
-    address: SocketAddr,
+pub(crate) struct Collector {
+    pub(crate) address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Collector {
-    fn start() -> Collector {
+    pub(crate) fn start() -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::<Mutex<Vec<String>>>::default();
@@ -96,7 +96,7 @@ fn attribute(of: &Value, key: &str) -> Value {
     found.map_or(Value::Null, |value| value.as_object().unwrap().values().next().unwrap().clone())
 }
 
-fn sends_to(dir: &tempfile::TempDir, address: SocketAddr) {
+pub(crate) fn sends_to(dir: &tempfile::TempDir, address: SocketAddr) {
     let config = format!("min_level = \"no-proc\"\n[traces]\nendpoint = \"http://{address}\"\n");
     fs::write(dir.path().join("home/config.toml"), config).unwrap();
 }
