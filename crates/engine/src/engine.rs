@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
@@ -47,7 +47,7 @@ use crate::path::{not_recorded, panicked};
 use crate::policy::{PolicyAnswer, PolicyAsk};
 use crate::queue::{QueueAnswer, QueueAsk};
 use crate::replay::{Ignore, Replayed};
-use crate::reply::{Problem, Reply};
+use crate::reply::{Problem, ProblemKind, Reply};
 use crate::rulebook::Rulebook;
 use crate::secrets::{SecretAnswer, SecretAsk};
 use crate::show::Shown;
@@ -147,7 +147,7 @@ pub enum Ask<'a> {
     Cancel(CallId),
     /// A recorded call again, as a new one, and how the two compare.
     Replay(CallId, Ignore),
-    /// A batch or a replay for somebody who waits for it where they are.
+    /// A batch, a replay or a verification for somebody who waits for it where they are.
     For(Asker<'a>, Box<Ask<'a>>),
     /// Whether the record is what was recorded.
     Verify,
@@ -387,12 +387,10 @@ impl Engine {
             Ask::For(asker, ask) => match *ask {
                 Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, asker)),
                 Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, asker)),
+                Ask::Verify => self.verify(asker.interrupt),
                 other => self.ask(caller, other),
             },
-            Ask::Verify => self.read(|record| {
-                let verdict = record.verify(VerifyFrom::Start);
-                verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
-            }),
+            Ask::Verify => self.verify(None),
             Ask::Queue(ask) => {
                 self.ask_queue(caller, ask).map_or_else(Answer::Failed, Answer::Queue)
             }
@@ -431,6 +429,21 @@ impl Engine {
         let id = attached.id.unwrap_or_else(new_id);
         let called = catch_unwind(AssertUnwindSafe(|| self.call(id, caller, request, attached)));
         called.unwrap_or_else(|_| Reply::failed(id, panicked()))
+    }
+
+    /// Reads all that there is, which takes as long as it is much.
+    fn verify(&self, interrupt: Option<&AtomicBool>) -> Answer {
+        let is_wanted = || !interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst));
+        let verify = |record: &Record| match interrupt {
+            Some(_) => record.verify_while(VerifyFrom::Start, &is_wanted),
+            None => record.verify(VerifyFrom::Start),
+        };
+        let answer = self.read(|record| verify(record).map(|v| Answer::Verified(Box::new(v))));
+        if is_wanted() {
+            return answer;
+        }
+        let (what, why) = ("it was broken off", "whoever asked does not wait any more");
+        Answer::Failed(Problem::new(what, why, "ask again").of(ProblemKind::Busy))
     }
 
     fn read<E: std::fmt::Display>(
