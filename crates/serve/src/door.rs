@@ -106,7 +106,7 @@ impl Door {
             Arc::clone(&engine),
             Arc::clone(&lanes),
             Arc::clone(&under_way),
-            observer.metrics(),
+            &observer,
             log.clone(),
         );
         Door {
@@ -424,6 +424,8 @@ impl Door {
         identity: &Identity,
         connection: Option<Arc<Connection>>,
     ) -> Result<Response<Body>, Trouble> {
+        let trace = request.extensions().get::<Context>().copied();
+        let trace = self.traces().cloned().zip(trace);
         let query = request.uri().query().unwrap_or_default();
         let query = input::query(route, &self.fields, query)?;
         input::check_type(request.headers(), &lines::MEDIA)?;
@@ -447,7 +449,7 @@ impl Door {
         let kept = (attention, Arc::clone(&place));
         tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
-            line.carry_out(source, manner, &batch, (&engine, &caller, &metrics));
+            line.carry_out(source, manner, &batch, (&engine, &caller, &metrics), trace);
         });
         let mut response = lines::response(taken);
         if let Some(connection) = connection {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use hotcell_access::{Scope, Scopes};
 use hotcell_api::{Ask, Problem};
@@ -38,7 +39,8 @@ use crate::metrics::Metrics;
 use crate::problem::{Trouble, harmless};
 use crate::rights;
 use crate::route::{Lane, MCP};
-use crate::under_way::{UnderWay, Work};
+use crate::traces::{Context, Traces};
+use crate::under_way::{Observer, UnderWay, Work};
 
 /// Most sessions of one key, and of all together.
 const SESSIONS_EACH: usize = 32;
@@ -70,6 +72,7 @@ struct Shared {
     under_way: Arc<UnderWay>,
     metrics: Arc<Metrics>,
     log: Log,
+    traces: Option<Traces>,
     watches: Arc<Semaphore>,
 }
 
@@ -92,12 +95,14 @@ impl Mcp {
         engine: Arc<Engine>,
         lanes: Arc<Lanes>,
         under_way: Arc<UnderWay>,
-        metrics: Arc<Metrics>,
+        observer: &Observer,
         log: Log,
     ) -> Mcp {
         let watches = Arc::new(Semaphore::new(WATCHES));
+        let (metrics, traces) = (observer.metrics(), observer.traces().cloned());
+        let shared = Shared { engine, lanes, under_way, metrics, log, traces, watches };
         Mcp {
-            shared: Arc::new(Shared { engine, lanes, under_way, metrics, log, watches }),
+            shared: Arc::new(shared),
             keys: Mutex::default(),
             beginning: tokio::sync::Mutex::new(()),
             listening: CancellationToken::new(),
@@ -347,7 +352,7 @@ impl Behind for Somebody {
     }
 
     fn ask(&self, ask: Ask, talk: &Talk) -> Result<Found, Problem> {
-        let Shared { engine, under_way, metrics, log, .. } = &*self.shared;
+        let Shared { engine, under_way, metrics, log, traces, .. } = &*self.shared;
         rights::covers(self.who.scopes, engine, &self.caller, &ask)
             .map_err(|trouble| trouble.problem().clone())?;
         let call = || Work::Call(self.caller.clone(), talk.id);
@@ -358,6 +363,10 @@ impl Behind for Somebody {
             _ => (Lane::Reads, Work::Nothing),
         };
         let job = under_way.begin_with(lane, work, Arc::clone(&talk.interrupt));
+        // A session goes on for many requests: each message is of the one that brought it.
+        let head = talk.extensions.get::<Parts>();
+        let context = head.and_then(|head| head.extensions.get::<Context>().copied());
+        let _traced = traces.as_ref().zip(context).map(|(traces, context)| traces.enter(context));
         let answered = ask_engine(engine, &self.caller, ask, talk);
         under_way.end(&job);
         if let Ok(Found::Called(called)) = &answered {

@@ -27,7 +27,7 @@ pub(crate) fn call(name: &str, arguments: Value) -> Value {
 }
 
 /// With a session, or none.
-fn headers(session: Option<&str>) -> String {
+pub(crate) fn headers(session: Option<&str>) -> String {
     let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
     format!("{ACCEPT}{session}")
 }
