@@ -1,9 +1,13 @@
 //! The way of a request: its name and host, its key, its body, its place, the engine, its answer. Read
 //! [`front`] and then [`Door::handle`] from top to bottom.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
@@ -216,7 +220,10 @@ async fn front(
         request.extensions_mut().insert(context);
     }
     let mut response = match door.hosts.check(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => match surviving(next.run(request)).await {
+            Some(response) => response,
+            None => told(door.panicked(), &id, None),
+        },
         Err(trouble) => told(trouble, &id, None),
     };
     let headers = response.headers_mut();
@@ -233,6 +240,17 @@ async fn front(
         traces.answered(context, request);
     }
     response
+}
+
+/// A panic costs the request in which it happens, and is none of what others ask for on the same connection or
+/// will ask for.
+async fn surviving<T>(answer: impl Future<Output = T>) -> Option<T> {
+    let mut answer = pin!(answer);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+    })
+    .await
 }
 
 /// Which route answered.
@@ -510,7 +528,7 @@ impl Door {
         let _turn = self.checks.acquire().await.map_err(|_| busy())?;
         let keys = Arc::clone(&self.keys);
         let checked = tokio::task::spawn_blocking(move || keys.check(&text)).await;
-        checked.unwrap_or_else(|_| Err(busy()))
+        checked.unwrap_or_else(|_| Err(Refused::Failed(self.panicked().problem().clone())))
     }
 
     /// A wrong key. Who sends many waits for each answer; whoever has a good one never comes here.
@@ -798,4 +816,83 @@ fn left(call: CallId) -> Response<Body> {
         response.headers_mut().insert(header::LOCATION, place);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use hotcell_engine::Options;
+    use http_body_util::BodyExt;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::connections::Bounds;
+    use crate::log::LogForm;
+
+    /// A place where keys are looked up that has a fault, here or on a thread of its own.
+    #[derive(Debug)]
+    struct Broken {
+        at_once: bool,
+    }
+
+    impl Keys for Broken {
+        fn check(&self, _: &str) -> Result<Identity, Refused> {
+            panic!("on a thread that may block")
+        }
+
+        fn check_at_once(&self, _: &str) -> Option<Result<Identity, Refused>> {
+            assert!(!self.at_once, "while the request is polled");
+            None
+        }
+
+        fn has_any(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_panic_costs_one_request_and_is_a_500() {
+        let home = tempfile::tempdir().unwrap();
+        let engine = Arc::new(Engine::open(Options::at(home.path().to_owned())).unwrap());
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let minute = Duration::from_secs(60);
+        let bounds = Bounds { most: 64, idle: minute, head: minute, stall: minute };
+        let connections = Connections::new(bounds);
+        let connection = connections.admit(address).0.unwrap();
+        let log = Log::begin(LogForm::Json, std::io::sink());
+        let hosts = Hosts::new(address, &[]);
+        let mut door = Door::new(engine, Observer::new(None), hosts, connections, log);
+        for at_once in [true, false] {
+            door.keys = Arc::new(Broken { at_once });
+            let shared = Arc::new(door);
+            let mut router = router(Arc::clone(&shared));
+            let ask = |path: &str| {
+                let mut request = Request::builder().uri(path).header("host", "127.0.0.1:1");
+                request = request.header("authorization", "Bearer hck_x");
+                let mut request = request.body(Body::empty()).unwrap();
+                request.extensions_mut().insert(Arc::clone(&connection.connection));
+                request
+            };
+            let broken = router.call(ask("/v1/tools")).await.unwrap();
+            assert_eq!(broken.status(), 500);
+            let media = broken.headers().get("content-type").unwrap();
+            assert_eq!(media, crate::problem::MEDIA);
+            let text = broken.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            assert!(!text.contains("polled") && !text.contains("thread"), "{text}");
+            // What comes next is answered.
+            assert_eq!(router.call(ask("/healthz")).await.unwrap().status(), 200);
+            drop(router);
+            door = Arc::into_inner(shared).unwrap();
+        }
+        let now = Now {
+            load: door.engine.going_on(),
+            lanes: Vec::new(),
+            connections: 0,
+            log_dropped: 0,
+            spans: None,
+        };
+        assert!(door.metrics.text(&now).contains("hotcell_panics_total 2\n"));
+    }
 }
