@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// A part of what a server can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Running code, and ending what one runs.
+    /// Running code, calling tools that execute something, and ending what one runs.
     Run,
-    /// Finding tools, and calling them.
+    /// Finding tools, and calling those that execute nothing; with `run`, all.
     Tools,
     /// What became of calls: states, output, live events.
     RunsRead,

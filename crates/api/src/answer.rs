@@ -214,7 +214,9 @@ pub fn answer(
             let until = if follow { Until::TheEnd } else { Until::Now };
             door.logs(call, until, Position { stdout, stderr }, with)
         }
-        Ask::Verify {} => match door.ask(engine::Ask::Verify)? {
+        Ask::Verify {} => match door
+            .ask(engine::Ask::For(asker(with), Box::new(engine::Ask::Verify)))?
+        {
             engine::Answer::Verified(verdict) => Ok(Answer::Verified(Verified::from(&*verdict))),
             _ => Err(Problem::no_answer()),
         },
@@ -301,7 +303,7 @@ pub fn answer(
     }
 }
 
-/// Who waits for all calls of one question.
+/// Who waits for all that one question leads to.
 fn asker(with: With<'_>) -> Asker<'_> {
     Asker { interrupt: Some(with.interrupt), from: with.attached.from }
 }

@@ -38,6 +38,9 @@ pub struct Called {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "words::anything")]
     pub run: Option<Box<Outcome>>,
+    /// It was told before, and nothing was carried out now: for whoever counts calls. It is not told.
+    #[serde(skip)]
+    pub again: bool,
 }
 
 /// Something that the ledger has.
@@ -70,6 +73,7 @@ impl Called {
             artifacts: Vec::new(),
             review: None,
             run: None,
+            again: false,
         }
     }
 }
@@ -86,6 +90,7 @@ impl From<engine::Reply> for Called {
             artifacts,
             review,
             run,
+            again,
             ..
         } = reply;
         let registered = |one: engine::Registered| Registered {
@@ -104,6 +109,7 @@ impl From<engine::Reply> for Called {
             artifacts: artifacts.into_iter().map(registered).collect(),
             review: review.map(|item| item.to_string()),
             run,
+            again,
         }
     }
 }

@@ -25,7 +25,8 @@ const SMALL: u64 = 1 << 20;
 /// Everything that goes along with a call.
 #[derive(Default)]
 pub struct Attached<'a> {
-    /// The name of the call, where the door has to tell it before there is a reply.
+    /// The name of the call, where the door has to tell it before there is a reply. What is carried out for
+    /// somebody who waited for an approval has another one, and can be ended by this one as well.
     pub id: Option<CallId>,
     /// Where the call is made from, if that is not where the engine is.
     pub from: Option<Surroundings>,

@@ -47,7 +47,7 @@ use crate::path::{not_recorded, panicked};
 use crate::policy::{PolicyAnswer, PolicyAsk};
 use crate::queue::{QueueAnswer, QueueAsk};
 use crate::replay::{Ignore, Replayed};
-use crate::reply::{Problem, Reply};
+use crate::reply::{Problem, ProblemKind, Reply};
 use crate::rulebook::Rulebook;
 use crate::secrets::{SecretAnswer, SecretAsk};
 use crate::show::Shown;
@@ -165,7 +165,7 @@ pub enum Ask<'a> {
     Cancel(CallId),
     /// A recorded call again, as a new one, and how the two compare.
     Replay(CallId, Ignore),
-    /// A batch or a replay for somebody who waits for it where they are.
+    /// A batch, a replay or a verification for somebody who waits for it where they are.
     For(Asker<'a>, Box<Ask<'a>>),
     /// Whether the record is what was recorded.
     Verify,
@@ -420,12 +420,10 @@ impl Engine {
             Ask::For(asker, ask) => match *ask {
                 Ask::Batch(steps) => Answer::Batch(self.batch(caller, steps, asker)),
                 Ask::Replay(id, ignore) => replayed(self.replay(caller, id, &ignore, asker)),
+                Ask::Verify => self.verify(asker.interrupt),
                 other => self.ask(caller, other),
             },
-            Ask::Verify => self.read(|record| {
-                let verdict = record.verify(VerifyFrom::Start);
-                verdict.map(|verdict| Answer::Verified(Box::new(verdict)))
-            }),
+            Ask::Verify => self.verify(None),
             Ask::Queue(ask) => {
                 self.ask_queue(caller, ask).map_or_else(Answer::Failed, Answer::Queue)
             }
@@ -475,6 +473,21 @@ impl Engine {
         let Ok(record) = self.recording() else { return false };
         let filter = Filter { call: Some(call), limit: 1, ..Filter::of(caller.tenant.clone()) };
         record.settle().is_ok() && record.events(&filter).is_ok_and(|events| !events.is_empty())
+    }
+
+    /// Reads all that there is, which takes as long as it is much.
+    fn verify(&self, interrupt: Option<&AtomicBool>) -> Answer {
+        let is_wanted = || !interrupt.is_some_and(|interrupt| interrupt.load(Ordering::SeqCst));
+        let verify = |record: &Record| match interrupt {
+            Some(_) => record.verify_while(VerifyFrom::Start, &is_wanted),
+            None => record.verify(VerifyFrom::Start),
+        };
+        let answer = self.read(|record| verify(record).map(|v| Answer::Verified(Box::new(v))));
+        if is_wanted() {
+            return answer;
+        }
+        let (what, why) = ("it was broken off", "whoever asked does not wait any more");
+        Answer::Failed(Problem::new(what, why, "ask again").of(ProblemKind::Busy))
     }
 
     fn read<E: std::fmt::Display>(

@@ -557,7 +557,7 @@ impl Engine {
             let why = "as many calls of it as it allows are going on";
             return Done::failed(busy(why.into(), "try again later"));
         };
-        let findable = self.under_way.begin(call);
+        let findable = self.under_way.begin(call, attached.id);
         let reins = Arc::new(Reins::of(Arc::clone(&findable.rope)));
         let turn = match self.turn(call, &ready, &reins) {
             Ok(turn) => turn,

@@ -476,6 +476,7 @@ impl Engine {
         Ok(Reply {
             problems: vec![problem.of(ProblemKind::Blocked)],
             review: Some(id),
+            again: true,
             ..Reply::new(item.call, status)
         })
     }
@@ -485,7 +486,7 @@ impl Engine {
         let (_, call) = item.used.unwrap_or((0, item.call));
         let kept = item.result.as_deref().and_then(|kept| Reply::again(call, kept));
         if let Some(reply) = kept {
-            return Ok(Reply { review: Some(item.id), ..reply });
+            return Ok(Reply { review: Some(item.id), again: true, ..reply });
         }
         let shown = self.show(caller, call)?;
         let what = format!("item {} is {}", item.id, item.state);
@@ -500,7 +501,7 @@ impl Engine {
         let value = shown.result.value().and_then(|result| result.get("value")).cloned();
         let problems = vec![Problem::new(what, why, fix)];
         let review = Some(item.id);
-        Ok(Reply { value, problems, review, ..Reply::new(call, status) })
+        Ok(Reply { value, problems, review, again: true, ..Reply::new(call, status) })
     }
 
     /// Before an answer or an approval is looked at, so that what was over once stays over.
@@ -601,7 +602,7 @@ fn waits(item: &Item) -> Reply {
     let fix = format!("come back with `hotcell approvals wait {id}`");
     let problem = Problem::new(format!("item {id} is {state}"), why, fix);
     let problems = vec![problem.of(ProblemKind::Blocked)];
-    Reply { problems, review: Some(*id), ..Reply::new(item.call, Status::Review) }
+    Reply { problems, review: Some(*id), again: true, ..Reply::new(item.call, Status::Review) }
 }
 
 fn of_queue(error: &review::Error) -> Problem {

@@ -28,7 +28,8 @@ pub struct Reply {
     /// It was there already.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// It was replied before, to a call with the same key: nothing was carried out now.
+    /// It was replied before, to a call with the same key or to whoever waited for an approval: nothing was
+    /// carried out now.
     #[serde(skip)]
     pub again: bool,
     /// What it made, and what it was given, as the ledger has it.

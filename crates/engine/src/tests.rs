@@ -874,6 +874,22 @@ fn a_large_input_is_kept_as_long_as_the_home_has_room_and_so_the_run_can_be_repl
     }
 }
 
+/// It reads everything that there is: not for somebody who has gone.
+#[test]
+fn a_verification_ends_with_whoever_asked_for_it() {
+    let world = World::new();
+    for (is_left, is_told) in [(false, true), (true, false)] {
+        let interrupt = std::sync::atomic::AtomicBool::new(is_left);
+        let asker = crate::Asker { interrupt: Some(&interrupt), ..crate::Asker::default() };
+        let answer = world.engine.ask(&caller(), Ask::For(asker, Box::new(Ask::Verify)));
+        match answer {
+            Answer::Verified(_) => assert!(is_told),
+            Answer::Failed(problem) => assert!(!is_told && problem.is_busy(), "{problem:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 fn in_a_file(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, bytes).unwrap();

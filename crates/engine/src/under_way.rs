@@ -13,6 +13,7 @@ use crate::reply::{Problem, ProblemKind};
 
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
+    /// By each name under which one can be ended.
     calls: Mutex<HashMap<CallId, (Name, Arc<Rope>)>>,
 }
 
@@ -41,15 +42,22 @@ enum Hold {
 /// Until it is dropped, the call can be found.
 pub(crate) struct Findable<'a> {
     all: &'a UnderWay,
-    id: CallId,
+    names: [CallId; 2],
     pub(crate) rope: Arc<Rope>,
 }
 
 impl UnderWay {
-    pub(crate) fn begin(&self, call: &Call) -> Findable<'_> {
+    /// `asked` is the name that its door has for what it asks for. A call that somebody agreed to keeps the name
+    /// that it had when it was put before them; who has it carried out now can end it by either.
+    pub(crate) fn begin(&self, call: &Call, asked: Option<CallId>) -> Findable<'_> {
         let rope = Arc::<Rope>::default();
-        self.lock().insert(call.id(), (call.caller().tenant.clone(), Arc::clone(&rope)));
-        Findable { all: self, id: call.id(), rope }
+        let names = [call.id(), asked.unwrap_or_else(|| call.id())];
+        let mut calls = self.lock();
+        for name in names {
+            calls.insert(name, (call.caller().tenant.clone(), Arc::clone(&rope)));
+        }
+        drop(calls);
+        Findable { all: self, names, rope }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, (Name, Arc<Rope>)>> {
@@ -59,7 +67,8 @@ impl UnderWay {
 
 impl Drop for Findable<'_> {
     fn drop(&mut self) {
-        self.all.lock().remove(&self.id);
+        let mut calls = self.all.lock();
+        self.names.iter().for_each(|name| drop(calls.remove(name)));
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread::{self, Scope};
 
 use hotcell_api::{Answer, Ask, Called, With, answer};
 use hotcell_engine::{Attached, Attachment, Engine, Input, new_id};
-use hotcell_sandbox::{Handle, Sink};
+use hotcell_sandbox::Sink;
 use hotcell_socket::{Answerer, Cancel, Events, Incoming, Problem, Raw};
 use hotcell_types::{Caller, Door, Name};
 use serde::de::DeserializeOwned;
@@ -87,7 +87,7 @@ impl Desk {
         events: &Events,
     ) -> Result<Answer, Problem> {
         let Held { from, files, stdin, outputs } = held;
-        let (ends, is_agent) = (cancel.clone(), caller.door == Door::Mcp);
+        let is_agent = caller.door == Door::Mcp;
         let id = new_id();
         let _unwanted = Unwanted::ends(&self.engine, caller, id, cancel);
         let with = With {
@@ -98,9 +98,7 @@ impl Desk {
                 stdin,
                 sink: Some(sink),
                 outputs: outputs.as_deref(),
-                started: Some(Box::new(move |run: Handle| {
-                    // A call that somebody agreed to has another name.
-                    ends.then(move || run.cancel());
+                started: Some(Box::new(move |_| {
                     if is_agent {
                         // Who is gone has hung up, which ends the run.
                         events.tell(&Told::Started).ok();

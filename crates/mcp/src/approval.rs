@@ -135,8 +135,7 @@ async fn wait(
 ) -> Result<Called, Problem> {
     let (gate, given_up) = (server.gate(), &asked.context.ct);
     let ask = Ask::Await { item: item.to_owned() };
-    let begun = gate.begin(ask, Room::Wait, given_up).await;
-    let mut call = begun?;
+    let mut call = gate.begin(ask, Room::Wait, &asked.context).await?;
     let mut progress = Progress::of(asked);
     let mut is_late = false;
     let done = loop {

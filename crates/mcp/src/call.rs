@@ -50,7 +50,7 @@ pub(crate) async fn told(server: &Server, asked: &Asked, called: Called) -> Call
 
 async fn make(server: &Server, asked: &Asked, ask: Ask) -> Result<Called, Problem> {
     let given_up = &asked.context.ct;
-    let mut call = server.gate().begin(ask, Room::Call, given_up).await?;
+    let mut call = server.gate().begin(ask, Room::Call, &asked.context).await?;
     let mut progress = Progress::of(asked);
     let done = loop {
         tokio::select! {

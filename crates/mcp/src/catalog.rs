@@ -61,7 +61,8 @@ impl Catalog {
         let rights = Rights { run: gate.may(Need::Run), artifacts: gate.may(Need::Artifacts) };
         let mut catalog = Catalog { rights, ..Catalog::default() };
         for listed in known.tools {
-            if listed.enabled && is_usable(listed.outlook.as_deref(), options) {
+            let is_open = rights.run || !listed.tool.effects.has(Effect::Execute);
+            if is_open && listed.enabled && is_usable(listed.outlook.as_deref(), options) {
                 catalog.add(listed.tool);
             }
         }

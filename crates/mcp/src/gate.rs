@@ -11,10 +11,10 @@ use hotcell_engine::new_id;
 use hotcell_request::{Tool, ToolName};
 use hotcell_types::CallId;
 use rmcp::ErrorData;
-use rmcp::model::ErrorCode;
+use rmcp::model::{ErrorCode, Extensions};
+use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio_util::sync::CancellationToken;
 
 use crate::found::Found;
 
@@ -54,9 +54,9 @@ pub type Held = Box<dyn Send>;
 /// What a question is about, for whoever says who may ask it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Finding tools, and calling them.
+    /// Finding tools, calling them, and waiting for somebody to agree to a call.
     Tools,
-    /// Running code, and waiting for somebody to agree to that.
+    /// Running code, and calling tools that do.
     Run,
     /// What calls were given and made.
     Artifacts,
@@ -86,11 +86,14 @@ pub struct Talk {
     pub is_running: AtomicBool,
     /// Bytes so far.
     pub printed: AtomicU64,
+    /// What the transport knows of the request.
+    pub extensions: Extensions,
 }
 
 impl Talk {
-    fn new() -> Arc<Talk> {
+    fn new(extensions: Extensions) -> Arc<Talk> {
         Arc::new(Talk {
+            extensions,
             id: new_id(),
             interrupt: Arc::default(),
             is_running: AtomicBool::new(false),
@@ -162,7 +165,7 @@ impl Gate {
         let behind = Arc::clone(&self.behind);
         let asked = spawn_blocking(move || {
             let _turn = turn;
-            behind.ask(ask, &Talk::new())
+            behind.ask(ask, &Talk::new(Extensions::default()))
         });
         asked.await.unwrap_or_else(|_| Err(broken()))
     }
@@ -177,17 +180,17 @@ impl Gate {
         &self,
         ask: Ask,
         room: Room,
-        given_up: &CancellationToken,
+        context: &RequestContext<RoleServer>,
     ) -> Result<UnderWay, Problem> {
         self.behind.may(need(&ask))?;
         let turn = tokio::select! {
             biased;
-            () = given_up.cancelled() => return Err(given_up_before()),
+            () = context.ct.cancelled() => return Err(given_up_before()),
             turn = self.behind.room(room) => turn?,
         };
         // There are no more of them than requests.
         let counted = Arc::clone(&self.under_way).acquire_owned().await.ok();
-        let talk = Talk::new();
+        let talk = Talk::new(context.extensions.clone());
         let (behind, heard) = (Arc::clone(&self.behind), Arc::clone(&talk));
         let task = spawn_blocking(move || {
             // Until it is answered, whoever else has lost interest.
@@ -238,10 +241,11 @@ impl UnderWay {
     }
 }
 
-/// What the questions of this door are about.
+/// What the questions of this door are about. What a call needs that one of them leads to is for whoever answers
+/// to find out, who knows its tool.
 fn need(ask: &Ask) -> Need {
     match ask {
-        Ask::Run { .. } | Ask::Await { .. } => Need::Run,
+        Ask::Run { .. } => Need::Run,
         Ask::Artifacts { .. } | Ask::Content { .. } => Need::Artifacts,
         Ask::Withdraw { .. } => Need::Withdraw,
         _ => Need::Tools,

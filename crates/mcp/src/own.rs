@@ -102,12 +102,10 @@ pub(crate) fn tools(catalog: &Catalog) -> Vec<Tool> {
         let what = "Reads what a call was given or made, by its artifact:// address, in parts if it is large.";
         tools.push(new::<ReadArtifact>(READ_ARTIFACT, "Read an artifact", what, &[Effect::Read]));
     }
-    if catalog.rights.run {
-        let what = "Waits for a person to answer a call that needs approval, and gives the call's result once \
-                    it is approved. It approves nothing itself.";
-        let effects = [Effect::Read, Effect::Write, Effect::Execute];
-        tools.push(new::<AwaitApproval>(AWAIT_APPROVAL, "Wait for an approval", what, &effects));
-    }
+    let what = "Waits for a person to answer a call that needs approval, and gives the call's result once \
+                it is approved. It approves nothing itself.";
+    let effects = [Effect::Read, Effect::Write, Effect::Execute];
+    tools.push(new::<AwaitApproval>(AWAIT_APPROVAL, "Wait for an approval", what, &effects));
     if catalog.is_wide {
         let what = format!(
             "Finds tools by what they do. There are {}: search, then describe, then call.",

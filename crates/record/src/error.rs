@@ -73,4 +73,6 @@ pub enum ReadError {
     Open(#[from] crate::db::OpenError),
     #[error("cannot write what was read")]
     Io(#[from] std::io::Error),
+    #[error("nobody waits for it any more")]
+    Unwanted,
 }

@@ -2,7 +2,9 @@
 //! what was recorded.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use hotcell_types::{CallId, Name, Status};
@@ -22,6 +24,8 @@ pub const MOST_PAGE: usize = 1000;
 const KEPT: usize = 4;
 /// How long a lock is waited for.
 const BUSY: Duration = Duration::from_secs(5);
+/// How often it is looked whether somebody still waits.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often other processes' events are looked for.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -168,16 +172,31 @@ impl Record {
 
     /// Is the record what was recorded? Against the sink, if that is a file.
     pub fn verify(&self, from: From) -> Result<Verdict, ReadError> {
-        let anchor = self.shared().options.sink.anchor(self.home());
+        self.read(|connection| Ok(self.verified(connection, from, &|| true)))
+    }
+
+    /// The same for somebody who may not wait for it to its end: then there is no verdict.
+    pub fn verify_while(
+        &self,
+        from: From,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Verdict, ReadError> {
         self.read(|connection| {
-            Ok(verify_connection(
-                connection,
-                self.database(),
-                anchor.as_deref(),
-                from,
-                &mut |_, _| {},
-            ))
+            let verdict =
+                while_wanted(connection, is_wanted, || self.verified(connection, from, is_wanted));
+            if is_wanted() { Ok(verdict) } else { Err(ReadError::Unwanted) }
         })
+    }
+
+    fn verified(
+        &self,
+        connection: &Connection,
+        from: From,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Verdict {
+        let anchor = self.shared().options.sink.anchor(self.home());
+        let mut goes_on = |_: u64, _: u64| is_wanted();
+        verify_connection(connection, self.database(), anchor.as_deref(), from, &mut goes_on)
     }
 
     /// Reads other tables, and this one, as they were at one moment.
@@ -235,6 +254,39 @@ pub fn is_told(
 ) -> rusqlite::Result<bool> {
     let told = "SELECT 1 FROM event WHERE call = ?1 AND kind = ?2 AND reason = ?3";
     connection.prepare_cached(told)?.exists((call.to_bytes(), kind.name(), reason))
+}
+
+/// Breaks off what a connection looks for as soon as nobody waits for it: one statement can go through the whole
+/// file.
+fn while_wanted<T>(
+    connection: &Connection,
+    is_wanted: &(dyn Fn() -> bool + Sync),
+    work: impl FnOnce() -> T,
+) -> T {
+    /// However the work ends.
+    struct Over<'a>(&'a AtomicBool, Option<Thread>);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+            self.1.iter().for_each(Thread::unpark);
+        }
+    }
+    let (interrupt, is_over) = (connection.get_interrupt_handle(), AtomicBool::new(false));
+    let watch = || {
+        while !is_over.load(Ordering::SeqCst) {
+            // Again, until it is heard: a statement that begins later hears nothing of it.
+            if !is_wanted() {
+                interrupt.interrupt();
+            }
+            thread::park_timeout(LOOK);
+        }
+    };
+    thread::scope(|scope| {
+        // Without a thread, it ends between two statements.
+        let watcher = thread::Builder::new().name("unwanted".into()).spawn_scoped(scope, watch);
+        let _over = Over(&is_over, watcher.ok().map(|watcher| watcher.thread().clone()));
+        work()
+    })
 }
 
 fn at_one_moment<T, E: std::convert::From<ReadError>>(

@@ -125,13 +125,17 @@ pub fn verify_watched(
     watch: Watch<'_>,
 ) -> Verdict {
     let unread = |what: String| Verifier::new().end(Some(Stop::Missing(what)));
+    let mut goes_on = |so_far, all| {
+        watch(so_far, all);
+        true
+    };
     match db::connect_to_look(database, BUSY) {
         Err(error) => unread(format!("the database: {error}")),
         Ok((connection, Look::Locked)) => {
-            verify_connection(&connection, database, anchor, from, watch)
+            verify_connection(&connection, database, anchor, from, &mut goes_on)
         }
         Ok((connection, Look::Unlocked(before))) => {
-            let verdict = verify_connection(&connection, database, anchor, from, watch);
+            let verdict = verify_connection(&connection, database, anchor, from, &mut goes_on);
             if Look::unlocked(database) == Some(before) {
                 return verdict;
             }
@@ -140,12 +144,15 @@ pub fn verify_watched(
     }
 }
 
+/// Is told how far it is, and says whether anybody still waits for it.
+type Wanted<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
 pub(crate) fn verify_connection(
     connection: &Connection,
     database: &Path,
     anchor: Option<&Path>,
     from: From,
-    watch: Watch<'_>,
+    watch: Wanted<'_>,
 ) -> Verdict {
     let mut verifier = Verifier::new();
     let stopped = match from {
@@ -219,6 +226,12 @@ impl std::convert::From<rusqlite::Error> for Stop {
             _ => fault(None, "database", &error.to_string()),
         }
     }
+}
+
+/// Nobody hears of what was not looked at.
+fn is_wanted(goes_on: bool) -> Result<(), Stop> {
+    let missing = || Stop::Missing("the rest: nobody waited for it".to_owned());
+    goes_on.then_some(()).ok_or_else(missing)
 }
 
 fn fault(seq: Option<u64>, what: &str, why: &str) -> Stop {
@@ -295,7 +308,7 @@ impl Verifier {
         connection: &Connection,
         database: &Path,
         anchor: Option<&Path>,
-        watch: Watch<'_>,
+        watch: Wanted<'_>,
     ) -> Result<(), Stop> {
         self.identify(connection)?;
         check_structure(connection)?;
@@ -304,7 +317,7 @@ impl Verifier {
         let signed = count_checkpoints(connection)?;
         let all = store::newest(connection);
         loop {
-            watch(self.last.0, all);
+            is_wanted(watch(self.last.0, all))?;
             let tx = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
             if self.chunk(&tx, From::Start)? < CHUNK {
                 self.end_of_chain()?;
@@ -313,7 +326,7 @@ impl Verifier {
                 break;
             }
         }
-        self.checkpoints(connection, signed)?;
+        self.checkpoints(connection, signed, &mut || watch(all, all))?;
         self.outside(connection, outside, signed)?;
         self.explain(database, anchor);
         Ok(())
@@ -519,7 +532,12 @@ impl Verifier {
     }
 
     /// Those in the database: each signed, each after the one before, each true.
-    fn checkpoints(&mut self, connection: &Connection, signed: i64) -> Result<(), Stop> {
+    fn checkpoints(
+        &mut self,
+        connection: &Connection,
+        signed: i64,
+        still: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Stop> {
         if signed == 0 {
             return self.miss("checkpoints: the database has none");
         }
@@ -527,6 +545,7 @@ impl Verifier {
         let (mut after, mut number, mut prev) = (i64::MIN, 0, genesis(self.home));
         let mut key = None;
         loop {
+            is_wanted(still())?;
             let rows = checkpoint_rows(connection, after, signed)?;
             let read: Result<Vec<_>, Stop> =
                 rows.iter().map(|(_, _, line)| read_checkpoint(line, self.home)).collect();

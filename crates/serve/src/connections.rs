@@ -1,7 +1,8 @@
 //! Connections: how many, and how long each may do nothing. One is *in use* from the moment at which its
 //! request was read and its key found good until the last byte of the answer was taken; everything else is
 //! waiting, and whoever waits longest makes room when there is none. So neither idle connections nor slow
-//! senders keep anybody out.
+//! senders keep anybody out. Of those in use, one whose request has no place yet makes room as well, when
+//! nobody else can: it is told so.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,12 +18,20 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;
 
+use crate::lanes::full;
+use crate::problem::Trouble;
+
+/// Longest that one may take that was told to go.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// How connections are bounded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) most: usize,
-    /// Longest between two requests, and for a request to arrive.
+    /// Longest between two requests, and for the body of one to be looked at.
     pub(crate) idle: Duration,
+    /// Longest that the head of a request may take to arrive, from its first byte on.
+    pub(crate) head: Duration,
     /// Longest that an answer is not taken.
     pub(crate) stall: Duration,
 }
@@ -41,16 +50,43 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     state: Mutex<State>,
     close: Notify,
+    /// Rung when it has to go without a place.
+    leave: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// Since when it waits for its next request, or for the rest of one.
-    Waiting(Instant),
+    /// Since when it waits for its next request, and since when the head of that arrives.
+    Waiting { since: Instant, head: Option<Instant> },
+    /// Since when a head is there; the rest of the request arrives, or its key is looked at.
+    Asked(Instant),
+    /// Since when it waits for a place, with a good key.
+    Queued(Instant),
     /// It is being answered.
     InUse,
     /// When some of the answer was last asked for.
     Sending(Instant),
+    /// Since when it is told that there is no room. It is not counted any more.
+    Leaving(Instant),
+}
+
+/// Why a connection is closed that was let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Nothing happened, or nobody took the answer.
+    Idle,
+    /// The head of a request did not arrive in time.
+    Head,
+}
+
+impl Late {
+    /// For the metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Late::Idle => "late",
+            Late::Head => "slow head",
+        }
+    }
 }
 
 /// Until it is dropped, the connection is counted.
@@ -78,18 +114,21 @@ impl Connections {
         let mut has_evicted = false;
         if all.len() >= self.bounds.most {
             let waits =
-                |(number, one): (&u64, &Arc<Connection>)| Some((one.waits_since()?, *number));
-            let Some((_, longest)) = all.iter().filter_map(waits).min() else {
+                |(number, one): (&u64, &Arc<Connection>)| Some((one.makes_room()?, *number));
+            let Some((_, first)) = all.iter().filter_map(waits).min() else {
                 return (None, false);
             };
-            if let Some(gone) = all.remove(&longest) {
-                gone.close();
-                has_evicted = true;
+            // It may have got its place just now.
+            if !all.get(&first).is_some_and(|one| one.leave()) {
+                return (None, false);
             }
+            all.remove(&first);
+            has_evicted = true;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let state = Mutex::new(State::Waiting(Instant::now()));
-        let connection = Arc::new(Connection { peer, state, close: Notify::new() });
+        let state = Mutex::new(State::Waiting { since: Instant::now(), head: None });
+        let (close, leave) = (Notify::new(), Notify::new());
+        let connection = Arc::new(Connection { peer, state, close, leave });
         all.insert(number, Arc::clone(&connection));
         (Some(Counted { number, all: Arc::clone(self), connection }), has_evicted)
     }
@@ -108,11 +147,15 @@ impl Connections {
         self.all().len()
     }
 
-    /// Closes those that have waited too long, or whose answers nobody takes. How many there were.
-    pub(crate) fn sweep(&self, now: Instant) -> usize {
+    /// Closes those that have waited too long, or whose answers nobody takes; why, for each of them.
+    pub(crate) fn sweep(&self, now: Instant) -> Vec<Late> {
         let all = self.all();
-        let late = all.values().filter(|one| one.is_late(now, &self.bounds));
-        late.map(|one| one.close()).count()
+        let late = all.values().filter_map(|one| Some((one, one.is_late(now, &self.bounds)?)));
+        late.map(|(one, why)| {
+            one.close();
+            why
+        })
+        .collect()
     }
 
     /// Until there is none.
@@ -145,37 +188,107 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waits_since(&self) -> Option<Instant> {
+    /// Who goes first when there is no room: those without a request of somebody known, then those who wait
+    /// for a place, and of either whoever has waited longest.
+    fn makes_room(&self) -> Option<(bool, Instant)> {
         match *self.state() {
-            State::Waiting(since) => Some(since),
-            State::InUse | State::Sending(_) => None,
+            State::Waiting { since, .. } | State::Asked(since) => Some((false, since)),
+            State::Queued(since) => Some((true, since)),
+            State::InUse | State::Sending(_) | State::Leaving(_) => None,
         }
     }
 
-    fn is_late(&self, now: Instant, bounds: &Bounds) -> bool {
-        match *self.state() {
-            State::Waiting(since) => now.saturating_duration_since(since) > bounds.idle,
-            State::Sending(last) => now.saturating_duration_since(last) > bounds.stall,
-            State::InUse => false,
+    /// Has it go, if it still can. One that waits for a place hears that there is none.
+    fn leave(&self) -> bool {
+        let mut state = self.state();
+        match *state {
+            State::Waiting { .. } | State::Asked(_) => self.close(),
+            State::Queued(_) => {
+                *state = State::Leaving(Instant::now());
+                self.leave.notify_one();
+            }
+            State::InUse | State::Sending(_) | State::Leaving(_) => return false,
+        }
+        true
+    }
+
+    fn is_late(&self, now: Instant, bounds: &Bounds) -> Option<Late> {
+        let (since, most, why) = match *self.state() {
+            State::Waiting { head: Some(since), .. } => (since, bounds.head, Late::Head),
+            State::Waiting { since, head: None } | State::Asked(since) => {
+                (since, bounds.idle, Late::Idle)
+            }
+            State::Sending(last) => (last, bounds.stall, Late::Idle),
+            State::Queued(_) | State::InUse | State::Leaving(_) => return None,
+        };
+        (now.saturating_duration_since(since) > most).then_some(why)
+    }
+
+    /// Something was read. If it waits for a request, that begins to arrive.
+    pub(crate) fn reads(&self) {
+        if let State::Waiting { head: head @ None, .. } = &mut *self.state() {
+            *head = Some(Instant::now());
         }
     }
 
-    /// A request begins to arrive: it has as long as an idle connection has.
+    /// The head of a request is there: what is missing has as long as an idle connection has.
     pub(crate) fn hears(&self) {
-        *self.state() = State::Waiting(Instant::now());
+        self.becomes(State::Asked(Instant::now()));
     }
 
-    pub(crate) fn is_used(&self) {
-        *self.state() = State::InUse;
+    fn rests(&self) {
+        self.becomes(State::Waiting { since: Instant::now(), head: None });
     }
 
-    /// Whether it is being answered.
+    /// One that has to go does nothing else any more.
+    fn becomes(&self, next: State) {
+        let mut state = self.state();
+        if !matches!(*state, State::Leaving(_)) {
+            *state = next;
+        }
+    }
+
+    /// The request has its answer. One that is sent piece by piece says itself how far it is.
+    pub(crate) fn answers(&self) {
+        if matches!(*self.state(), State::Asked(_) | State::Queued(_)) {
+            self.rests();
+        }
+    }
+
+    /// Waits for the place of a request with a good key, or until it has to go without one.
+    pub(crate) async fn queued<T>(
+        &self,
+        place: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        self.becomes(State::Queued(Instant::now()));
+        let placed = tokio::select! {
+            biased;
+            placed = place => placed?,
+            () = self.leave.notified() => return Err(full().last()),
+        };
+        self.is_used();
+        match *self.state() {
+            State::Leaving(_) => Err(full().last()),
+            _ => Ok(placed),
+        }
+    }
+
+    /// Whether it was told to go, and did not.
+    pub(crate) fn lingers(&self) -> bool {
+        matches!(*self.state(), State::Leaving(since) if since.elapsed() > LINGER)
+    }
+
+    /// Whether it is being answered, or waits for that.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.waits_since().is_none()
+        matches!(*self.state(), State::Queued(_) | State::InUse | State::Sending(_))
+    }
+
+    fn is_used(&self) {
+        self.becomes(State::InUse);
     }
 
     fn sends(&self) {
-        *self.state() = State::Sending(Instant::now());
+        self.becomes(State::Sending(Instant::now()));
     }
 
     /// Ends it as it is.
@@ -234,7 +347,7 @@ impl<K: Unpin> HttpBody for Watched<K> {
 impl<K> Drop for Watched<K> {
     fn drop(&mut self) {
         // What is left of it is for the kernel to send; until the next request it waits.
-        self.connection.hears();
+        self.connection.rests();
     }
 }
 
@@ -282,7 +395,7 @@ mod tests {
 
     fn connections(most: usize) -> Arc<Connections> {
         let second = Duration::from_secs(1);
-        Connections::new(Bounds { most, idle: second, stall: second })
+        Connections::new(Bounds { most, idle: second, head: second / 2, stall: second })
     }
 
     fn peer() -> SocketAddr {
@@ -310,9 +423,76 @@ mod tests {
         used.connection.is_used();
         let sends = all.admit(peer()).0.unwrap();
         sends.connection.sends();
+        let queued = all.admit(peer()).0.unwrap();
+        *queued.connection.state() = State::Queued(Instant::now());
         let now = Instant::now();
-        assert_eq!(all.sweep(now), 0);
-        assert_eq!(all.sweep(now + Duration::from_secs(2)), 2);
-        drop((waits, used, sends));
+        assert_eq!(all.sweep(now), []);
+        assert_eq!(all.sweep(now + Duration::from_secs(2)), [Late::Idle; 2]);
+        drop((waits, used, sends, queued));
+    }
+
+    #[test]
+    fn a_head_has_less_time_than_silence_from_its_first_byte_on_and_a_body_has_as_much() {
+        let all = connections(9);
+        let one = all.admit(peer()).0.unwrap();
+        let late = |after: Duration| all.sweep(Instant::now() + after);
+        let (soon, later) = (Duration::from_millis(700), Duration::from_secs(2));
+        assert_eq!(late(soon), [], "nothing has come yet");
+        one.connection.reads();
+        assert_eq!(late(soon), [Late::Head]);
+        one.connection.hears();
+        one.connection.reads();
+        assert_eq!((late(soon), late(later)), (vec![], vec![Late::Idle]), "it is a body");
+        // With its answer it waits for the next request, which has a head again.
+        one.connection.answers();
+        assert_eq!(late(soon), []);
+        one.connection.reads();
+        assert_eq!(late(soon), [Late::Head]);
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.unwrap().block_on(future)
+    }
+
+    #[test]
+    fn who_waits_for_a_place_makes_room_last_and_hears_of_it() {
+        run(async {
+            let all = connections(3);
+            let queued = all.admit(peer()).0.unwrap();
+            let waits = tokio::spawn({
+                let connection = Arc::clone(&queued.connection);
+                async move { connection.queued(std::future::pending::<Result<(), _>>()).await }
+            });
+            tokio::task::yield_now().await;
+            let used = all.admit(peer()).0.unwrap();
+            used.connection.queued(std::future::ready(Ok(()))).await.unwrap();
+            let idle = all.admit(peer()).0.unwrap();
+            // Whoever has no request goes first, though the other one has waited for longer.
+            let (next, has_evicted) = all.admit(peer());
+            let next = next.unwrap();
+            assert!(has_evicted && queued.connection.is_in_use());
+            idle.connection.closed().await;
+            next.connection.queued(std::future::ready(Ok(()))).await.unwrap();
+            let (last, has_evicted) = all.admit(peer());
+            assert!(last.is_some() && has_evicted);
+            let told = waits.await.unwrap().unwrap_err();
+            assert_eq!(told.status(), axum::http::StatusCode::SERVICE_UNAVAILABLE);
+            assert!(used.connection.is_in_use() && next.connection.is_in_use());
+            assert_eq!(all.count(), 3);
+        });
+    }
+
+    #[test]
+    fn a_place_that_comes_when_its_connection_has_to_go_is_given_back() {
+        run(async {
+            let one = connections(1).admit(peer()).0.unwrap();
+            let connection = &one.connection;
+            let place = async {
+                assert!(connection.leave());
+                Ok(())
+            };
+            assert!(connection.queued(place).await.is_err());
+        });
     }
 }

@@ -1,9 +1,13 @@
 //! The way of a request: its name and host, its key, its body, its place, the engine, its answer. Read
 //! [`front`] and then [`Door::handle`] from top to bottom.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
@@ -12,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCod
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use axum::{RequestExt, Router};
-use hotcell_access::Scope;
+use hotcell_access::{Scope, Scopes};
 use hotcell_api::batch::Name;
 use hotcell_api::{self as api, Answer, Ask, Called, With};
 use hotcell_engine::{Attached, Engine, Order, Pace, new_id};
@@ -38,6 +42,7 @@ use crate::openapi::{Accepted, Fields, methods_of, openapi};
 use crate::probe::{Health, Probe, Socket};
 use crate::problem::{Trouble, of_call};
 use crate::rate::{Guesses, Requests};
+use crate::rights;
 use crate::route::{Keyed, MCP, METRICS, OPEN, Reply, Route, routes};
 use crate::traces::{self, Context, Traces};
 use crate::under_way::{Attention, Job, Observer, UnderWay, Work};
@@ -105,7 +110,7 @@ impl Door {
             Arc::clone(&engine),
             Arc::clone(&lanes),
             Arc::clone(&under_way),
-            observer.metrics(),
+            &observer,
             log.clone(),
         );
         Door {
@@ -215,7 +220,10 @@ async fn front(
         request.extensions_mut().insert(context);
     }
     let mut response = match door.hosts.check(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => match surviving(next.run(request)).await {
+            Some(response) => response,
+            None => told(door.panicked(), &id, None),
+        },
         Err(trouble) => told(trouble, &id, None),
     };
     let headers = response.headers_mut();
@@ -232,6 +240,17 @@ async fn front(
         traces.answered(context, request);
     }
     response
+}
+
+/// A panic costs the request in which it happens, and is none of what others ask for on the same connection or
+/// will ask for.
+async fn surviving<T>(answer: impl Future<Output = T>) -> Option<T> {
+    let mut answer = pin!(answer);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+    })
+    .await
 }
 
 /// Which route answered.
@@ -274,7 +293,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Body> {
     let (id, peer) = named(&request);
-    let who = match door.identify(request.headers(), peer, Scope::Metrics).await {
+    let who = match door.identify(request.headers(), peer, &[Scope::Metrics]).await {
         Ok(who) => who,
         Err(trouble) => return told(trouble, &id, None),
     };
@@ -291,6 +310,17 @@ async fn metrics(State(door): State<Arc<Door>>, request: Request) -> Response<Bo
     response.extensions_mut().insert(Answered(METRICS.1));
     response.extensions_mut().insert(Told { key: Some(who.key), trouble: None });
     response
+}
+
+/// Waits for a place. Meanwhile the connection is not one of those that make room for anybody.
+pub(crate) async fn queued<T>(
+    connection: Option<&Connection>,
+    place: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    match connection {
+        Some(connection) => connection.queued(place).await,
+        None => place.await,
+    }
 }
 
 /// What `front` and the accepting loop have put there.
@@ -382,7 +412,7 @@ impl Door {
         connection: Option<Arc<Connection>>,
         who: &mut Option<Identity>,
     ) -> Result<Response<Body>, Trouble> {
-        let identity = self.identify(request.headers(), connection.clone(), route.scope).await?;
+        let identity = self.identify(request.headers(), connection.clone(), &route.scopes).await?;
         let identity = who.insert(identity);
         if let Reply::Lines = route.answer {
             return self.lines(route, request, identity, connection).await;
@@ -390,12 +420,11 @@ impl Door {
         let trace = request.extensions().get::<Context>().copied();
         let request = Asked::read(self, route, request, &identity.key).await?;
         let most = identity.concurrent.filter(|_| route.counts());
-        let place = Arc::new(self.lanes.enter(route.lane, &identity.key, most).await?);
-        if let Some(connection) = &connection {
-            connection.is_used();
-        }
+        let place = self.lanes.enter(route.lane, &identity.key, most);
+        let place = Arc::new(queued(connection.as_deref(), place).await?);
         let (door, caller) = (Arc::clone(self), identity.caller.clone());
-        let turn = Turn { door, caller, place, connection, trace };
+        let scopes = identity.scopes;
+        let turn = Turn { door, caller, scopes, place, connection, trace };
         match route.answer {
             Reply::Document(_) | Reply::Call => turn.document(route, request).await,
             Reply::Content => turn.content(request).await,
@@ -413,6 +442,8 @@ impl Door {
         identity: &Identity,
         connection: Option<Arc<Connection>>,
     ) -> Result<Response<Body>, Trouble> {
+        let trace = request.extensions().get::<Context>().copied();
+        let trace = self.traces().cloned().zip(trace);
         let query = request.uri().query().unwrap_or_default();
         let query = input::query(route, &self.fields, query)?;
         input::check_type(request.headers(), &lines::MEDIA)?;
@@ -420,13 +451,10 @@ impl Door {
         let order = if query.is_in_order { Order::Given } else { Order::Finished };
         // Each job counts: a batch has no more at one time than the key still may.
         let wanted = query.jobs.unwrap_or(Pace::of_machine().jobs);
-        let entered =
-            self.lanes.enter_with(route.lane, &identity.key, identity.concurrent, wanted).await?;
-        let (place, jobs) = (Arc::new(entered.0), entered.1);
+        let entered = self.lanes.enter_with(route.lane, &identity.key, identity.concurrent, wanted);
+        let (place, jobs) = queued(connection.as_deref(), entered).await?;
+        let place = Arc::new(place);
         let manner = lines::Manner { jobs, order, name };
-        if let Some(connection) = &connection {
-            connection.is_used();
-        }
         let (caller, batch) = (identity.caller.clone(), Arc::<lines::Batch>::default());
         let work = Work::Batch(caller.clone(), Arc::clone(&batch.brake));
         let job = self.under_way.begin(route.lane, work);
@@ -439,7 +467,7 @@ impl Door {
         let kept = (attention, Arc::clone(&place));
         tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
-            line.carry_out(source, manner, &batch, (&engine, &caller, &metrics));
+            line.carry_out(source, manner, &batch, (&engine, &caller, &metrics), trace);
         });
         let mut response = lines::response(taken);
         if let Some(connection) = connection {
@@ -454,7 +482,7 @@ impl Door {
         &self,
         headers: &HeaderMap,
         connection: Option<Arc<Connection>>,
-        scope: Scope,
+        any: &[Scope],
     ) -> Result<Identity, Trouble> {
         let text = presented(headers)?.to_owned();
         let who = match self.check(text).await {
@@ -462,12 +490,7 @@ impl Door {
             Err(Refused::Failed(problem)) => return Err(problem.into()),
             Err(Refused::Worthless) => return Err(self.guessed(connection).await),
         };
-        if !who.scopes.has(scope) {
-            let why = format!("it is not for `{scope}`");
-            let fix = "use a key that is, or have one made";
-            let what = "the key does not open this";
-            return Err(Trouble::new(StatusCode::FORBIDDEN, "wrong-scope", what, why, fix));
-        }
+        // What is refused counts as well: whoever asks for it goes on asking otherwise.
         if let Some(rate) = who.rate
             && let Err(wait) = self.requests.take(&who.key, rate, Instant::now())
         {
@@ -477,6 +500,7 @@ impl Door {
             let trouble = Trouble::new(status, "too-many-requests", what, why, fix);
             return Err(trouble.retry_after(wait.as_secs_f64().ceil() as u64));
         }
+        rights::opens(who.scopes, any)?;
         if self.is_stopping.load(Ordering::Relaxed) {
             let (what, why) = ("the server is about to end", "it takes nothing new");
             let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -504,7 +528,7 @@ impl Door {
         let _turn = self.checks.acquire().await.map_err(|_| busy())?;
         let keys = Arc::clone(&self.keys);
         let checked = tokio::task::spawn_blocking(move || keys.check(&text)).await;
-        checked.unwrap_or_else(|_| Err(busy()))
+        checked.unwrap_or_else(|_| Err(Refused::Failed(self.panicked().problem().clone())))
     }
 
     /// A wrong key. Who sends many waits for each answer; whoever has a good one never comes here.
@@ -602,6 +626,7 @@ impl Asked {
 struct Turn {
     door: Arc<Door>,
     caller: Caller,
+    scopes: Scopes,
     /// Also of an answer that was not taken yet.
     place: Arc<Place>,
     connection: Option<Arc<Connection>>,
@@ -620,11 +645,12 @@ impl Turn {
         route: &'static Route,
         asked: Asked,
     ) -> Result<Response<Body>, Trouble> {
-        let Turn { door, caller, place, connection, trace } = self;
+        let Turn { door, caller, scopes, place, connection, trace } = self;
         let call = new_id();
-        // Only calls can be named before they have ended.
+        // Only calls can be named before they have ended. Who waits for an approval has one as soon as that is
+        // there.
         let work = match route.ask {
-            "run" | "call" => Work::Call(caller.clone(), call),
+            "run" | "call" | "await" => Work::Call(caller.clone(), call),
             _ => Work::Nothing,
         };
         let job = door.under_way.begin(route.lane, work);
@@ -637,7 +663,7 @@ impl Turn {
         let work = tokio::task::spawn_blocking(move || {
             let (_ended, _place) = (ended, place);
             let _traced = trace.map(|(traces, context)| traces.enter(context));
-            carry_out(route, parts, &engine, &caller, call, &job, &metrics)
+            carry_out(route, parts, (&engine, &caller, scopes), call, &job, &metrics)
         });
         let made = match begun {
             None => work.await,
@@ -741,13 +767,13 @@ impl Drop for Ended {
 fn carry_out(
     route: &Route,
     parts: Parts,
-    engine: &Engine,
-    caller: &Caller,
+    (engine, caller, scopes): (&Engine, &Caller, Scopes),
     call: CallId,
     job: &Job,
     metrics: &Metrics,
 ) -> Result<Made, Trouble> {
     let ask = parts.ask(route)?;
+    rights::covers(scopes, engine, caller, &ask)?;
     let attached = Attached { id: Some(call), ..Attached::default() };
     let with = With { attached, interrupt: &job.interrupt, log: &mut |_, _| true };
     let answer = api::answer(engine, caller, ask, with)?;
@@ -790,4 +816,83 @@ fn left(call: CallId) -> Response<Body> {
         response.headers_mut().insert(header::LOCATION, place);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use hotcell_engine::Options;
+    use http_body_util::BodyExt;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::connections::Bounds;
+    use crate::log::LogForm;
+
+    /// A place where keys are looked up that has a fault, here or on a thread of its own.
+    #[derive(Debug)]
+    struct Broken {
+        at_once: bool,
+    }
+
+    impl Keys for Broken {
+        fn check(&self, _: &str) -> Result<Identity, Refused> {
+            panic!("on a thread that may block")
+        }
+
+        fn check_at_once(&self, _: &str) -> Option<Result<Identity, Refused>> {
+            assert!(!self.at_once, "while the request is polled");
+            None
+        }
+
+        fn has_any(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_panic_costs_one_request_and_is_a_500() {
+        let home = tempfile::tempdir().unwrap();
+        let engine = Arc::new(Engine::open(Options::at(home.path().to_owned())).unwrap());
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let minute = Duration::from_secs(60);
+        let bounds = Bounds { most: 64, idle: minute, head: minute, stall: minute };
+        let connections = Connections::new(bounds);
+        let connection = connections.admit(address).0.unwrap();
+        let log = Log::begin(LogForm::Json, std::io::sink());
+        let hosts = Hosts::new(address, &[]);
+        let mut door = Door::new(engine, Observer::new(None), hosts, connections, log);
+        for at_once in [true, false] {
+            door.keys = Arc::new(Broken { at_once });
+            let shared = Arc::new(door);
+            let mut router = router(Arc::clone(&shared));
+            let ask = |path: &str| {
+                let mut request = Request::builder().uri(path).header("host", "127.0.0.1:1");
+                request = request.header("authorization", "Bearer hck_x");
+                let mut request = request.body(Body::empty()).unwrap();
+                request.extensions_mut().insert(Arc::clone(&connection.connection));
+                request
+            };
+            let broken = router.call(ask("/v1/tools")).await.unwrap();
+            assert_eq!(broken.status(), 500);
+            let media = broken.headers().get("content-type").unwrap();
+            assert_eq!(media, crate::problem::MEDIA);
+            let text = broken.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            assert!(!text.contains("polled") && !text.contains("thread"), "{text}");
+            // What comes next is answered.
+            assert_eq!(router.call(ask("/healthz")).await.unwrap().status(), 200);
+            drop(router);
+            door = Arc::into_inner(shared).unwrap();
+        }
+        let now = Now {
+            load: door.engine.going_on(),
+            lanes: Vec::new(),
+            connections: 0,
+            log_dropped: 0,
+            spans: None,
+        };
+        assert!(door.metrics.text(&now).contains("hotcell_panics_total 2\n"));
+    }
 }

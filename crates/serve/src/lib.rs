@@ -23,6 +23,7 @@ mod openapi;
 mod probe;
 mod problem;
 mod rate;
+mod rights;
 mod route;
 mod stream;
 mod traces;
@@ -39,7 +40,7 @@ use axum::body::Body;
 use hotcell_engine::Engine;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -50,6 +51,7 @@ use crate::connections::{Bounds, Connections, Counted};
 use crate::door::{Door, router};
 use crate::hosts::Hosts;
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::stream::Stream;
 
 pub use crate::keys::{Identity, Keys, Refused};
@@ -60,7 +62,9 @@ pub use crate::probe::Socket;
 pub use crate::traces::{BadEndpoint, Endpoint, Traces};
 pub use crate::under_way::Observer;
 
-/// Longest that the head of a request may take to arrive.
+/// Connections that were closed without an answer of ours, by why.
+const REFUSED: &str = "hotcell_connections_refused_total";
+/// Longest that the head of a request may take to arrive, from its first byte on.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Largest head of a request, and most lines of it.
 const MOST_HEAD: usize = 64 * 1024;
@@ -152,7 +156,8 @@ async fn run(
     let address = listener.local_addr().map_err(failed)?;
     let log = Log::begin(settings.log, io::stderr());
     let Settings { connections: most, idle, stall, .. } = settings;
-    let connections = Connections::new(Bounds { most, idle, stall });
+    let bounds = Bounds { most, idle, head: HEAD_TIME.min(idle), stall };
+    let connections = Connections::new(bounds);
     let hosts = Hosts::new(address, &settings.hosts);
     let door = Door::new(engine, observer, hosts, connections, log);
     let door = door.beside(settings.socket.clone());
@@ -223,15 +228,15 @@ impl Server {
     }
 
     fn sweep(&self) {
-        for _ in 0..self.door.connections.sweep(Instant::now()) {
-            self.door.metrics.count("hotcell_connections_refused_total", &[("why", "late")]);
+        for late in self.door.connections.sweep(Instant::now()) {
+            self.door.metrics.count(REFUSED, &[("why", late.word())]);
         }
     }
 
     fn accept(&self, stream: TcpStream, peer: SocketAddr, phases: watch::Receiver<Phase>) {
         let (counted, has_evicted) = self.door.connections.admit(peer);
         let refused = |why| {
-            self.door.metrics.count("hotcell_connections_refused_total", &[("why", why)]);
+            self.door.metrics.count(REFUSED, &[("why", why)]);
         };
         if has_evicted {
             refused("made room");
@@ -241,7 +246,8 @@ impl Server {
         };
         stream.set_nodelay(true).ok();
         rustix::net::sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER).ok();
-        tokio::spawn(converse(stream, counted, router, phases));
+        let metrics = Arc::clone(&self.door.metrics);
+        tokio::spawn(converse(stream, counted, router, phases, metrics));
     }
 
     /// Whether everything came to its end.
@@ -296,32 +302,47 @@ async fn converse(
     counted: Counted,
     router: Router,
     mut phases: watch::Receiver<Phase>,
+    metrics: Arc<Metrics>,
 ) {
     let connection = Arc::clone(&counted.connection);
     let service = hyper::service::service_fn(|mut request: hyper::Request<Incoming>| {
         connection.hears();
         request.extensions_mut().insert(Arc::clone(&connection));
-        let mut router = router.clone();
-        async move { router.call(request.map(Body::new)).await }
+        let (mut router, connection) = (router.clone(), Arc::clone(&connection));
+        async move {
+            let answered = router.call(request.map(Body::new)).await;
+            connection.answers();
+            answered
+        }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+    // Its own clock for heads runs while nothing has come yet, and would end whoever may be idle for longer.
+    http.header_read_timeout(None)
         .max_headers(MOST_HEADERS)
         .max_buf_size(MOST_HEAD)
         .half_close(false);
-    let stream = Stream::new(stream);
+    let stream = Stream::new(stream, Arc::clone(&connection));
     let talk = http.serve_connection(TokioIo::new(stream.clone()), service);
     tokio::pin!(talk);
     let mut is_draining = false;
     let mut look = tokio::time::interval(SWEEP);
     loop {
         tokio::select! {
-            // What was wrong with it is of no interest to anybody but the client.
-            _ = talk.as_mut() => return,
+            ended = talk.as_mut() => {
+                // What was wrong with it is of no interest to anybody but the client, who has heard of it.
+                if ended.is_err_and(|error| error.is_parse()) {
+                    metrics.count(REFUSED, &[("why", "malformed")]);
+                }
+                return;
+            }
             () = connection.closed() => return,
-            // What it asked for ends with it.
-            _ = look.tick() => if connection.is_in_use() && stream.is_left() { return },
+            _ = look.tick() => {
+                // What it asked for ends with it.
+                let is_left = connection.is_in_use() && stream.is_left();
+                if is_left || connection.lingers() {
+                    return;
+                }
+            }
             _ = phases.changed(), if !is_draining => {
                 is_draining = true;
                 talk.as_mut().graceful_shutdown();

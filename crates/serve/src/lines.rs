@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::connections::from_pieces;
 use crate::metrics::Metrics;
+use crate::traces::{self as trace, Traces};
 
 /// Most jobs of one batch that go at one time.
 pub(crate) const JOBS_MOST: usize = 16;
@@ -136,6 +137,7 @@ impl Line {
         manner: Manner,
         batch: &Batch,
         (engine, caller, metrics): (&Engine, &Caller, &Metrics),
+        trace: Option<(Traces, trace::Context)>,
     ) {
         let brake = &*batch.brake;
         let pace = Pace { jobs: manner.jobs.min(JOBS_MOST), order: manner.order };
@@ -145,7 +147,11 @@ impl Line {
             batch.lines.fetch_add(1, Ordering::Relaxed);
             task
         });
-        let one = |task: io::Result<Task>| task.map(|task| task.answer(engine, caller, brake));
+        let one = |task: io::Result<Task>| {
+            // Each job has a thread, and all are of this request.
+            let _traced = trace.as_ref().map(|(traces, context)| traces.enter(*context));
+            task.map(|task| task.answer(engine, caller, brake))
+        };
         thread::scope(|scope| {
             for (_, done) in side_by_side(scope, pace, tasks, one) {
                 let is_sent = match done {

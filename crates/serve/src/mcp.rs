@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use hotcell_access::{Scope, Scopes};
-use hotcell_api::{Ask, Problem, ProblemKind};
+use hotcell_api::{Ask, Problem};
 use hotcell_engine::Engine;
 use hotcell_mcp::http::{
     CancellationToken, LocalSessionManager, Service, StreamableHttpServerConfig, service,
@@ -28,7 +29,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::connections::watched;
-use crate::door::{Answered, Door, Told, named, no_key_of_a_call, told};
+use crate::door::{Answered, Door, Told, named, no_key_of_a_call, queued, told};
 use crate::hosts::one;
 use crate::input::{self, MOST_BODY};
 use crate::keys::Identity;
@@ -36,8 +37,10 @@ use crate::lanes::Lanes;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::problem::{Trouble, harmless};
+use crate::rights;
 use crate::route::{Lane, MCP};
-use crate::under_way::{UnderWay, Work};
+use crate::traces::{Context, Traces};
+use crate::under_way::{Observer, UnderWay, Work};
 
 /// Most sessions of one key, and of all together.
 const SESSIONS_EACH: usize = 32;
@@ -69,6 +72,7 @@ struct Shared {
     under_way: Arc<UnderWay>,
     metrics: Arc<Metrics>,
     log: Log,
+    traces: Option<Traces>,
     watches: Arc<Semaphore>,
 }
 
@@ -91,12 +95,14 @@ impl Mcp {
         engine: Arc<Engine>,
         lanes: Arc<Lanes>,
         under_way: Arc<UnderWay>,
-        metrics: Arc<Metrics>,
+        observer: &Observer,
         log: Log,
     ) -> Mcp {
         let watches = Arc::new(Semaphore::new(WATCHES));
+        let (metrics, traces) = (observer.metrics(), observer.traces().cloned());
+        let shared = Shared { engine, lanes, under_way, metrics, log, traces, watches };
         Mcp {
-            shared: Arc::new(Shared { engine, lanes, under_way, metrics, log, watches }),
+            shared: Arc::new(shared),
             keys: Mutex::default(),
             beginning: tokio::sync::Mutex::new(()),
             listening: CancellationToken::new(),
@@ -201,17 +207,15 @@ async fn answer(
     who: &mut Option<Identity>,
 ) -> Result<Response<Body>, Trouble> {
     let (_, connection) = named(&request);
-    let who = who.insert(door.identify(request.headers(), connection.clone(), MCP.2).await?);
+    let who = who.insert(door.identify(request.headers(), connection.clone(), &[MCP.2]).await?);
     no_key_of_a_call(request.headers())?;
     let (mut head, body) = request.into_parts();
     let room = (&door.bodies, who.key.as_str());
     let body = input::body(&head.method, &head.headers, body, room).await?;
     let wish = Wish::of(&head.method, &head.headers, &body.bytes).await?;
     // What is asked there counts, and not that somebody can ask.
-    let place = door.lanes.enter(wish.lane(), &who.key, None).await?;
-    if let Some(connection) = &connection {
-        connection.is_used();
-    }
+    let place = door.lanes.enter(wish.lane(), &who.key, None);
+    let place = queued(connection.as_deref(), place).await?;
     // From here on nobody needs it.
     head.headers.remove(header::AUTHORIZATION);
     let own = door.mcp.of(who);
@@ -332,7 +336,7 @@ struct Somebody {
 
 impl Behind for Somebody {
     fn may(&self, need: Need) -> Result<(), Problem> {
-        may(&self.who.scopes, need)
+        may(self.who.scopes, need)
     }
 
     fn room(&self, room: Room) -> Waiting<'_> {
@@ -348,15 +352,21 @@ impl Behind for Somebody {
     }
 
     fn ask(&self, ask: Ask, talk: &Talk) -> Result<Found, Problem> {
-        let Shared { engine, under_way, metrics, log, .. } = &*self.shared;
+        let Shared { engine, under_way, metrics, log, traces, .. } = &*self.shared;
+        rights::covers(self.who.scopes, engine, &self.caller, &ask)
+            .map_err(|trouble| trouble.problem().clone())?;
+        let call = || Work::Call(self.caller.clone(), talk.id);
         let (lane, work) = match &ask {
-            Ask::Call { .. } | Ask::Run { .. } => {
-                (Lane::Calls, Work::Call(self.caller.clone(), talk.id))
-            }
-            Ask::Await { .. } => (Lane::Waits, Work::Nothing),
+            Ask::Call { .. } | Ask::Run { .. } => (Lane::Calls, call()),
+            // Once somebody has agreed, there is a call.
+            Ask::Await { .. } => (Lane::Waits, call()),
             _ => (Lane::Reads, Work::Nothing),
         };
         let job = under_way.begin_with(lane, work, Arc::clone(&talk.interrupt));
+        // A session goes on for many requests: each message is of the one that brought it.
+        let head = talk.extensions.get::<Parts>();
+        let context = head.and_then(|head| head.extensions.get::<Context>().copied());
+        let _traced = traces.as_ref().zip(context).map(|(traces, context)| traces.enter(context));
         let answered = ask_engine(engine, &self.caller, ask, talk);
         under_way.end(&job);
         if let Ok(Found::Called(called)) = &answered {
@@ -390,19 +400,14 @@ fn lane(room: Room) -> Option<Lane> {
 }
 
 /// As the routes have it that ask for the same.
-fn may(scopes: &Scopes, need: Need) -> Result<(), Problem> {
+fn may(scopes: Scopes, need: Need) -> Result<(), Problem> {
     let scope = match need {
         Need::Tools => Scope::Tools,
         Need::Run => Scope::Run,
         Need::Artifacts => Scope::ArtifactsRead,
         Need::Withdraw => Scope::ApprovalsWrite,
     };
-    if scopes.has(scope) {
-        return Ok(());
-    }
-    let (what, why) = ("the key does not open this", format!("it is not for `{scope}`"));
-    let fix = "use a key that is, or have one made";
-    Err(Problem::new(ProblemKind::Blocked, what, why, fix))
+    rights::opens(scopes, &[scope]).map_err(|trouble| trouble.problem().clone())
 }
 
 #[cfg(test)]

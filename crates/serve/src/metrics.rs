@@ -95,17 +95,13 @@ impl Metrics {
         }
     }
 
-    /// What became of a call.
+    /// What became of a call. One that was counted before is not another one.
     pub(crate) fn called(&self, called: &Called) {
+        if called.again {
+            return;
+        }
         self.count("hotcell_calls_total", &[("status", called.status.name())]);
-        let decision = match called.status {
-            Status::Blocked => Some("deny"),
-            Status::Review => Some("review"),
-            // It came to no decision, or there was none.
-            Status::Invalid => None,
-            _ => Some("allow"),
-        };
-        if let Some(decision) = decision {
+        if let Some(decision) = decision(called) {
             self.count("hotcell_decisions_total", &[("decision", decision)]);
         }
         let Some(run) = &called.run else { return };
@@ -159,6 +155,27 @@ impl Metrics {
         }
         now.write(&mut text);
         text
+    }
+}
+
+/// What the policy decided about a call, as far as what became of it shows that.
+fn decision(called: &Called) -> Option<&'static str> {
+    match called.status {
+        Status::Blocked => Some("deny"),
+        Status::Review => Some("review"),
+        // It came to no decision.
+        Status::Invalid => None,
+        // It may have come to one: then rules spoke, or there was a run.
+        Status::Error | Status::Cancelled | Status::Unknown => {
+            (called.run.is_some() || !called.rules.is_empty()).then_some("allow")
+        }
+        Status::Success
+        | Status::Failure
+        | Status::Timeout
+        | Status::Oom
+        | Status::Limit
+        | Status::Killed
+        | Status::CircuitOpen => Some("allow"),
     }
 }
 
@@ -254,6 +271,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_is_counted_once_and_as_what_was_decided_about_it() {
+        let metrics = Metrics::default();
+        let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+        let of = |status| Called::new(id, status);
+        let judged = |status| Called { rules: vec!["a-rule".into()], ..of(status) };
+        metrics.called(&judged(Status::Success));
+        metrics.called(&Called { again: true, ..judged(Status::Success) });
+        metrics.called(&of(Status::Blocked));
+        metrics.called(&Called { again: true, ..of(Status::Blocked) });
+        // The record cannot be written, the policy cannot be used; or a run that was allowed is broken off.
+        metrics.called(&of(Status::Error));
+        metrics.called(&judged(Status::Error));
+        metrics.called(&of(Status::Cancelled));
+        metrics.called(&of(Status::Invalid));
+        let counts = lock(&metrics.counts);
+        let number = |family: &'static str, labels: &[(&str, &str)]| {
+            counts.get(&(family, labelled(labels))).copied().unwrap_or(0.0)
+        };
+        let calls = |status| number("hotcell_calls_total", &[("status", status)]);
+        let decisions = |decision| number("hotcell_decisions_total", &[("decision", decision)]);
+        assert_eq!((calls("success"), calls("blocked"), calls("error")), (1.0, 1.0, 2.0));
+        assert_eq!((decisions("allow"), decisions("deny"), decisions("review")), (2.0, 1.0, 0.0));
+    }
 
     #[test]
     fn the_text_is_what_prometheus_reads() {

@@ -201,7 +201,7 @@ fn operation(fields: &Fields, generator: &mut SchemaGenerator, route: &Route) ->
     let mut operation = json!({
         "operationId": route.name,
         "summary": route.summary,
-        "description": format!("Needs a key for `{}`.", route.scope),
+        "description": needs(route),
         "parameters": parameters(fields, route),
         "responses": responses(generator, route),
     });
@@ -209,6 +209,17 @@ fn operation(fields: &Fields, generator: &mut SchemaGenerator, route: &Route) ->
         all.insert("requestBody".into(), body);
     }
     operation
+}
+
+/// What a key has to be for, in words.
+fn needs(route: &Route) -> String {
+    let scopes: Vec<String> = route.scopes.iter().map(|scope| format!("`{scope}`")).collect();
+    let more = match route.ask {
+        "call" | "batch" => " A tool that executes something needs `run` as well.",
+        "await" => " It is `run` for a tool that executes something, and `tools` for any other.",
+        _ => "",
+    };
+    format!("Needs a key for {}.{more}", scopes.join(" or "))
 }
 
 fn parameters(fields: &Fields, route: &Route) -> Vec<Value> {

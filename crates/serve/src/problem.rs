@@ -287,17 +287,8 @@ mod tests {
             at: at.into(),
             ..Problem::new(kind, "what", "/root/secret/path", "fix")
         };
-        Box::new(Called {
-            id: hotcell_engine::new_id(),
-            status,
-            value: None,
-            problems: kind.map(problem).into_iter().collect(),
-            rules: Vec::new(),
-            cached: false,
-            artifacts: Vec::new(),
-            review: None,
-            run: None,
-        })
+        let problems = kind.map(problem).into_iter().collect();
+        Box::new(Called { problems, ..Called::new(hotcell_engine::new_id(), status) })
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use hotcell_access::Rate;
 
 /// Most keys, and most addresses, that are counted. Those that have rested are forgotten first, which
-/// favours nobody: they would be let in all the same.
+/// favours nobody: they would be let in all the same. Where all are still counted, the one that has least to
+/// wait for makes room: whoever is new is counted as everybody is.
 const MOST: usize = 4096;
 
 /// Wrong keys of one address at once, and how long it takes until there may be another.
@@ -27,23 +28,31 @@ impl<K> Default for Buckets<K> {
     }
 }
 
-impl<K: Eq + Hash> Buckets<K> {
+impl<K: Eq + Hash + Clone> Buckets<K> {
     /// Takes one, or tells how long to wait for it.
     fn take(&self, key: K, each: Duration, burst: u32, now: Instant) -> Result<(), Duration> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
-            all.retain(|_, until| *until > now);
-        }
         let until = all.get(&key).copied().unwrap_or(now).max(now) + each;
         let over = until.saturating_duration_since(now).saturating_sub(each * burst);
         if !over.is_zero() {
             return Err(over);
         }
-        if all.len() < MOST || all.contains_key(&key) {
-            all.insert(key, until);
+        if all.len() >= MOST && !all.contains_key(&key) {
+            make_room(&mut all, now);
         }
+        all.insert(key, until);
         Ok(())
     }
+}
+
+/// For one more.
+fn make_room<K: Eq + Hash + Clone>(all: &mut HashMap<K, Instant>, now: Instant) {
+    all.retain(|_, until| *until > now);
+    if all.len() < MOST {
+        return;
+    }
+    let first = all.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone());
+    first.and_then(|first| all.remove(&first));
 }
 
 /// Requests, by key.
@@ -98,6 +107,23 @@ mod tests {
         assert_eq!(requests.take("b", rate, start), Ok(()), "another key is not concerned");
         assert_eq!(requests.take("a", rate, start + wait), Ok(()));
         assert!(requests.take("a", rate, start + wait).is_err());
+    }
+
+    /// However many others there are, and however many of them have used up what they may.
+    #[test]
+    fn who_comes_when_all_buckets_are_taken_is_counted_as_everybody_is() {
+        let (requests, start) = (Requests::default(), Instant::now());
+        let n = |n| NonZeroU32::new(n).unwrap();
+        let rate = Rate { per_second: n(1), burst: n(2) };
+        let take = |key: &str| requests.take(key, rate, start);
+        assert_eq!((take("first"), take("first")), (Ok(()), Ok(())));
+        for n in 0..2 * MOST {
+            assert_eq!(take(&format!("k{n}")), Ok(()));
+        }
+        assert_eq!((take("new"), take("new")), (Ok(()), Ok(())));
+        assert!(take("new").is_err(), "who is new has no more than anybody");
+        assert!(take("first").is_err(), "who has most to wait for is not forgotten");
+        assert_eq!(requests.0.0.lock().unwrap().len(), MOST);
     }
 
     #[test]

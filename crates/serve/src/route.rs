@@ -18,8 +18,8 @@ pub(crate) struct Route {
     /// The name of the operation in the OpenAPI document, in the log and in metrics.
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
-    /// What a key has to be for.
-    pub(crate) scope: Scope,
+    /// What a key has to be for: one of these. Some questions need more (`rights`).
+    pub(crate) scopes: Vec<Scope>,
     /// Which question, by its `ask`.
     pub(crate) ask: &'static str,
     /// Fields that come from the query.
@@ -151,8 +151,14 @@ impl Route {
         answer: Reply,
         summary: &'static str,
     ) -> Route {
-        let (query, body, lane) = (&[], Body::None, Lane::Reads);
-        Route { method, path, name, summary, scope, ask, query, body, answer, lane }
+        let (scopes, query, body, lane) = (vec![scope], &[], Body::None, Lane::Reads);
+        Route { method, path, name, summary, scopes, ask, query, body, answer, lane }
+    }
+
+    /// A key for this is good as well.
+    fn or(mut self, scope: Scope) -> Route {
+        self.scopes.push(scope);
+        self
     }
 
     fn query(self, query: &'static [&'static str]) -> Route {
@@ -396,10 +402,11 @@ fn table() -> Vec<Route> {
             "/v1/approvals/{item}/await",
             "approval_await",
             "await",
-            Scope::Run,
+            Scope::Tools,
             Reply::Call,
             "Wait for the answer, and have the call carried out if somebody agreed",
         )
+        .or(Scope::Run)
         .lane(Lane::Waits),
         post(
             "/v1/approvals/{item}/withdraw",

@@ -10,18 +10,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::connections::Connection;
+
 /// One of several hands on a socket.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream(Arc<TcpStream>);
+pub(crate) struct Stream {
+    socket: Arc<TcpStream>,
+    /// Is told that something was read.
+    connection: Arc<Connection>,
+}
 
 impl Stream {
-    pub(crate) fn new(stream: TcpStream) -> Stream {
-        Stream(Arc::new(stream))
+    pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>) -> Stream {
+        Stream { socket: Arc::new(stream), connection }
     }
 
     /// Whether the other side has closed it, even if something that it sent is still to be read.
     pub(crate) fn is_left(&self) -> bool {
-        let mut fds = [PollFd::new(&*self.0, PollFlags::RDHUP)];
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok_and(|found| found > 0)
     }
@@ -34,9 +40,12 @@ impl AsyncRead for Stream {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.0.poll_read_ready(context))?;
-            match self.0.try_read(into.initialize_unfilled()) {
+            ready!(self.socket.poll_read_ready(context))?;
+            match self.socket.try_read(into.initialize_unfilled()) {
                 Ok(length) => {
+                    if length > 0 {
+                        self.connection.reads();
+                    }
                     into.advance(length);
                     return Poll::Ready(Ok(()));
                 }
@@ -54,8 +63,8 @@ impl Stream {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(context))?;
-            match write(&self.0) {
+            ready!(self.socket.poll_write_ready(context))?;
+            match write(&self.socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -89,7 +98,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let done = rustix::net::shutdown(&*self.0, rustix::net::Shutdown::Write);
+        let done = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Write);
         match done {
             Err(error) if error != rustix::io::Errno::NOTCONN => Poll::Ready(Err(error.into())),
             _ => Poll::Ready(Ok(())),

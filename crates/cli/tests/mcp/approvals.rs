@@ -1,8 +1,12 @@
 //! Calls that a person has to agree to. Nothing that a client says agrees to anything.
 
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use crate::client::{Client, World, text};
+use crate::client::{Client, LONG, World, text};
 use crate::person::{self, PASSPHRASE, at_terminal};
 
 const RULES: &str = "
@@ -12,13 +16,17 @@ rules:
 
 /// Where alice has to agree to every `echo`.
 fn world() -> World {
-    let world = World::new();
+    with_alice(World::new(), RULES)
+}
+
+/// Where alice is asked what these rules say.
+fn with_alice(world: World, rules: &str) -> World {
     let new = world.command(&["approver", "new", "alice"]);
     let typed = [("New passphrase for alice: ", PASSPHRASE), ("The same again: ", PASSPHRASE)];
     let (output, screen) = at_terminal(&new, &typed);
     assert!(output.status.success(), "{screen}");
     let line = String::from_utf8(output.stdout).unwrap();
-    person::follow(&world.home(), &[line.trim_end().parse().unwrap()], RULES);
+    person::follow(&world.home(), &[line.trim_end().parse().unwrap()], rules);
     world
 }
 
@@ -72,6 +80,50 @@ fn a_client_that_cannot_ask_is_told_where_and_how_to_come_back() {
     // It was carried out once, and is told again.
     let again = client.call("await_approval", json!({ "item": item, "seconds": 1 }));
     assert_eq!(again["_meta"]["hotcell/call"], done["_meta"]["hotcell/call"], "{again}");
+}
+
+/// A run that somebody has agreed to is ended by who waits for it, whoever serves the home.
+#[test]
+fn an_approved_call_ends_when_waiting_for_it_is_cancelled() {
+    const CODE: &str = "
+rules:
+  - { name: code, match: { tool: run }, action: require_review, reason: code is looked at }
+";
+    for is_served in [false, true] {
+        let Some(world) = World::with_sandbox() else { return };
+        let world = with_alice(world.unserved(), CODE);
+        let world = if is_served { world.served() } else { world };
+        let mut client = world.client(&[]);
+        // Nobody else sleeps so long.
+        let sleep = format!("sleep 8{:07}", client.child.id());
+        let waiting = client.call("run_code", json!({ "command": ["sh", "-c", sleep] }));
+        let item = waiting["_meta"]["hotcell/approval"].as_str().unwrap().to_owned();
+        answer(&world, "approve", &item);
+        let wait = json!({ "name": "await_approval", "arguments": { "item": item } });
+        let id = client.begin("tools/call", wait);
+        until(|| is_running(&sleep));
+        client.tell("notifications/cancelled", json!({ "requestId": id, "reason": "enough" }));
+        until(|| !is_running(&sleep));
+        let ended = || String::from_utf8(world.run(&["runs", "--json"]).stdout).unwrap();
+        until(|| ended().contains("cancelled"));
+        assert!(client.is_alive());
+    }
+}
+
+#[track_caller]
+fn until(look: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !look() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process of this host has such a word in its command.
+fn is_running(word: &str) -> bool {
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let mut commands = all.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+    commands.any(|line| String::from_utf8_lossy(&line).contains(word))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::Server;
+use crate::support::{Server, until};
 
 #[test]
 fn nobody_comes_in_without_a_key_api_01() {
@@ -39,6 +39,20 @@ fn nobody_comes_in_without_a_key_api_01() {
     assert!(server.command(&["key", "revoke", id]).output().unwrap().status.success());
     server.get("/v1/runs", Some(&key)).is_problem(401, "no-key");
     assert!(!server.said().contains(&key), "keys are not in the log");
+}
+
+#[test]
+fn a_key_that_has_ended_opens_nothing_any_more() {
+    let server = Server::start();
+    let (soon, later) =
+        (server.key_with("tools", &["--for", "1s"]), server.key_with("tools", &["--for", "1h"]));
+    until(|| server.get("/v1/tools/add", Some(&soon)).status == 401);
+    let ended = server.get("/v1/tools/add", Some(&soon));
+    ended.is_problem(401, "no-key");
+    // Nobody hears that it was one.
+    let unknown = server.get("/v1/tools/add", Some(&format!("hck_{}", "0".repeat(56))));
+    assert_eq!(ended.json()["why"], unknown.json()["why"]);
+    assert_eq!(server.get("/v1/tools/add", Some(&later)).status, 200);
 }
 
 #[test]

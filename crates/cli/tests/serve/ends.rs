@@ -19,7 +19,7 @@ fn status(server: &Server, key: &str, call: &str) -> Option<String> {
     shown.json()["status"].as_str().map(str::to_owned)
 }
 
-fn wait_for(server: &Server, key: &str, call: &str) -> String {
+pub(crate) fn wait_for(server: &Server, key: &str, call: &str) -> String {
     let begun = Instant::now();
     loop {
         if let Some(status) = status(server, key, call) {
@@ -312,7 +312,7 @@ fn fifty_calls_and_two_signals_leave_nothing_api_20() {
 }
 
 /// Processes of this host with such a word in their command.
-fn sleepers(word: &str) -> usize {
+pub(crate) fn sleepers(word: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let commands = all.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
     commands.filter(|line| String::from_utf8_lossy(line).contains(word)).count()

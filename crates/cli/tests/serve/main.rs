@@ -10,6 +10,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod approvals;
 mod batches;
 mod contents;
 mod crowds;
@@ -18,6 +19,7 @@ mod ends;
 mod events;
 mod local;
 mod mcp;
+mod metrics;
 #[path = "../common/person.rs"]
 mod person;
 mod policy;

@@ -27,13 +27,23 @@ pub(crate) fn call(name: &str, arguments: Value) -> Value {
 }
 
 /// With a session, or none.
-fn headers(session: Option<&str>) -> String {
+pub(crate) fn headers(session: Option<&str>) -> String {
     let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
     format!("{ACCEPT}{session}")
 }
 
 pub(crate) fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answer {
     server.ask("POST", "/mcp", Some(key), &headers(session), Some(&body.to_string()))
+}
+
+/// The same where the answer may never be there.
+pub(crate) fn sent(server: &Server, key: &str, session: &str, body: &Value) -> Option<Answer> {
+    let body = body.to_string();
+    let head = server.head("POST", "/mcp", Some(key), &headers(Some(session)));
+    let length = body.len();
+    let text =
+        format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    server.raw(text.as_bytes())
 }
 
 /// The last message of a stream of events.
@@ -142,13 +152,20 @@ fn a_key_gets_in_a_session_what_its_scopes_are_for() {
     let (tools, both) = (server.key("tools"), server.key("tools,run,artifacts:read"));
     let session = begin(&server, &tools);
     let listed = names(&server, &tools, &session);
-    for name in ["run_code", "read_artifact", "await_approval"] {
+    for name in ["run_code", "read_artifact", "code_execute", "env-create"] {
         assert!(!listed.contains(&name.to_owned()), "{listed:?}");
     }
     for (name, arguments) in [
         ("run_code", json!({"command": ["true"]})),
         ("read_artifact", json!({"uri": "artifact://01ARZ3NDEKTSV4RRFFQ69G5FAV"})),
-        ("await_approval", json!({"item": "0".repeat(32)})),
+        // By whatever name, in whatever version, whether it is listed or not.
+        ("code_execute", json!({"language": "shell", "code": "echo 42"})),
+        ("run", json!({"command": ["true"]})),
+        ("env-create", json!({"name": "x", "packages": []})),
+        (
+            "call_tool",
+            json!({"name": "code_execute", "arguments": {"language": "shell", "code": ""}}),
+        ),
     ] {
         let answer = last(&post(&server, &tools, Some(&session), &call(name, arguments)));
         assert_eq!(answer["result"]["isError"], true, "{answer}");

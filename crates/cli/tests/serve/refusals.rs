@@ -9,7 +9,7 @@ use crate::support::{LONG, Server};
 fn json_is_read_in_one_way_or_not_at_all_api_07() {
     let server = Server::start();
     let key = server.key("admin");
-    let deep = format!("{{\"run\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("{{\"run\": {}{}}}", "[".repeat(1_000_000), "]".repeat(1_000_000));
     for (sort, body) in [
         ("bad-json", "{"),
         ("bad-json", "{} {}"),

@@ -232,6 +232,23 @@ fn what_needs_no_key_is_cheap_and_tells_nothing_api_19() {
 }
 
 #[test]
+fn readiness_says_that_nothing_can_be_run() {
+    let server = Server::powerless();
+    let key = server.key("run,tools");
+    let ready = server.get("/readyz", None);
+    let told = ready.json();
+    assert_eq!((ready.status, &told["ready"]), (503, &json!(false)), "{told}");
+    assert_eq!((&told["sandbox"], &told["level"]), (&json!("refused"), &json!(null)), "{told}");
+    assert_eq!((&told["record"], &told["policy"]), (&json!("ok"), &json!("ok")), "{told}");
+    // It is true: nothing is run at any lower level, and what needs no sandbox is done.
+    let run = json!({"run": {"command": ["true"]}}).to_string();
+    server.post("/v1/runs", &key, &run).is_problem(503, "refused");
+    let sum = json!({"arguments": {"a": 1, "b": 2}}).to_string();
+    assert_eq!(server.post("/v1/tools/add/call", &key, &sum).status, 200);
+    assert_eq!(server.get("/healthz", None).status, 200);
+}
+
+#[test]
 fn readiness_says_what_cannot_be_done() {
     let server = Server::start();
     let key = server.key("tools");

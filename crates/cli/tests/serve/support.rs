@@ -91,7 +91,28 @@ impl Server {
 
     fn at(dir: tempfile::TempDir, words: &[&str]) -> Server {
         let mut serve = command(&dir, &["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = serve.args(words).stderr(Stdio::piped()).spawn().unwrap();
+        serve.args(words);
+        Server::started(dir, serve)
+    }
+
+    /// Where runs are refused: more is required than there is without the powers of root.
+    pub(crate) fn powerless() -> Server {
+        let dir = home();
+        fs::write(dir.path().join("home/config.toml"), "min_level = \"full\"\n").unwrap();
+        let mut serve = command(&dir, &["serve", "--listen", "127.0.0.1:0"]);
+        if rustix::process::geteuid().is_root() {
+            let own = serve;
+            serve = Command::new("setpriv");
+            serve.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(own.get_program());
+            serve.args(own.get_args()).current_dir(dir.path()).env_clear();
+            serve.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            serve.stdin(Stdio::null());
+        }
+        Server::started(dir, serve)
+    }
+
+    fn started(dir: tempfile::TempDir, mut serve: Command) -> Server {
+        let mut child = serve.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let said = Arc::new(Mutex::new(String::new()));
         let heard = Arc::clone(&said);

@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::mcp;
 use crate::support::{LONG, Server, command};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -21,13 +22,13 @@ const PARENT: &str = "00f067aa0ba902b7";
 const CONTENTS: &str = "a-number-of-nobodys-business";
 
 /// Takes messages on a port of its own.
-struct Collector {
-    address: SocketAddr,
+pub(crate) struct Collector {
+    pub(crate) address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Collector {
-    fn start() -> Collector {
+    pub(crate) fn start() -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::<Mutex<Vec<String>>>::default();
@@ -96,7 +97,7 @@ fn attribute(of: &Value, key: &str) -> Value {
     found.map_or(Value::Null, |value| value.as_object().unwrap().values().next().unwrap().clone())
 }
 
-fn sends_to(dir: &tempfile::TempDir, address: SocketAddr) {
+pub(crate) fn sends_to(dir: &tempfile::TempDir, address: SocketAddr) {
     let config = format!("min_level = \"no-proc\"\n[traces]\nendpoint = \"http://{address}\"\n");
     fs::write(dir.path().join("home/config.toml"), config).unwrap();
 }
@@ -155,6 +156,46 @@ fn a_request_is_a_span_in_its_callers_trace_with_one_for_each_stage() {
     for secret in [CONTENTS, key.as_str(), "hct_0123456789abcdef"] {
         assert!(!text.contains(secret), "{secret}");
     }
+}
+
+/// Under one request, however long its session or its body goes on.
+#[test]
+fn calls_of_a_session_and_of_a_batch_of_lines_are_in_the_trace_of_their_request() {
+    let collector = Collector::start();
+    let server = Server::prepared(|dir| sends_to(dir, collector.address));
+    let key = server.key("admin");
+    let session = mcp::begin(&server, &key);
+    let more = |trace: &str| format!("traceparent: 00-{trace}-{PARENT}-01\r\n");
+    let is_below = |trace: &str, route: &str| {
+        let request = collector
+            .wait_for(|span| attribute(span, "http.route") == route && span["traceId"] == trace);
+        assert_eq!(request["parentSpanId"], PARENT, "{request}");
+        let call = collector.wait_for(|span| span["name"] == "call" && span["traceId"] == trace);
+        assert_eq!(call["parentSpanId"], request["spanId"], "{call} {request}");
+        let judged = |span: &Value| span["name"] == "judged" && span["traceId"] == trace;
+        assert_eq!(collector.wait_for(judged)["parentSpanId"], call["spanId"]);
+    };
+    // Two messages of one session, each with a trace of its own.
+    for trace in [TRACE, "11111111111111111111111111111111"] {
+        let body = mcp::call("add", json!({"a": 1, "b": 2})).to_string();
+        let more = format!("{}{}", mcp::headers(Some(&session)), more(trace));
+        let answer = server.ask("POST", "/mcp", Some(&key), &more, Some(&body));
+        assert_eq!(mcp::last(&answer)["result"]["isError"], false, "{answer:?}");
+        is_below(trace, "mcp");
+    }
+    if !server.has_sandbox() {
+        return;
+    }
+    let trace = "22222222222222222222222222222222";
+    let body = "{\"run\": {\"command\": [\"true\"]}}\n";
+    let more = format!(
+        "{}Content-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{body}",
+        more(trace),
+        body.len()
+    );
+    let text = server.head("POST", "/v1/batches", Some(&key), &more);
+    assert_eq!(server.raw(text.as_bytes()).unwrap().status, 200);
+    is_below(trace, "runs_batch");
 }
 
 /// What is lost is in the metrics, by why.

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use hotcell_record::{
     Draft, Durability, Filter, From, Kind, MOST_CONTENT, MOST_NAME, MOST_REASON, MOST_RULES,
-    Options, Pattern, Payload, Record, Secret, Sink, Standing, restore, verify,
+    Options, Pattern, Payload, ReadError, Record, Secret, Sink, Standing, restore, verify,
 };
 use hotcell_types::Name;
 use rusqlite::Connection;
@@ -610,4 +611,33 @@ fn aud_18_a_home_in_use_is_not_replaced() {
     append(&two, "three");
     two.close().unwrap();
     assert_eq!(assert_sound(home.path()).events, 4);
+}
+
+/// Whoever asked may go away: a long record is not read to its end for nobody.
+#[test]
+fn a_verification_that_nobody_waits_for_is_broken_off() {
+    let home = home();
+    let record = open(home.path());
+    for number in 0..3500 {
+        record.append_later(note(&number.to_string())).unwrap();
+    }
+    record.settle().unwrap();
+    let here = thread::current().id();
+    // How often it is looked between two steps, whatever is looked for beside that.
+    let looks = |is_wanted: bool| {
+        let looks = AtomicUsize::new(0);
+        let verdict = record.verify_while(From::Start, &|| {
+            let own = usize::from(thread::current().id() == here);
+            looks.fetch_add(own, Ordering::SeqCst);
+            is_wanted
+        });
+        (verdict, looks.into_inner())
+    };
+    let (verdict, steps) = looks(true);
+    assert!(verdict.unwrap().events > 3500 && steps > 4, "{steps}");
+    let (verdict, steps) = looks(false);
+    assert!(matches!(verdict, Err(ReadError::Unwanted)), "{verdict:?}");
+    assert!(steps <= 2, "{steps}");
+    // The connection is as good as before.
+    assert_eq!(record.verify(From::Start).unwrap().fault, None);
 }
