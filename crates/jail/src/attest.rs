@@ -371,6 +371,8 @@ mod tests {
             proxied: false,
             brings_places: false,
             zygote: 0,
+            keeps: 0,
+            inside: 0,
             #[cfg(feature = "holes")]
             holes: 0,
         };
@@ -380,6 +382,7 @@ mod tests {
             drops_groups: true,
             namespaces: [0; 7],
             origin: None,
+            within: None,
             tree_mounts: 0,
             landlock_denied: true,
         }

@@ -992,6 +992,8 @@ mod tests {
             proxied: false,
             brings_places: false,
             zygote: 0,
+            keeps: 0,
+            inside: 0,
             #[cfg(feature = "holes")]
             holes: 0,
         }
