@@ -413,6 +413,49 @@ add(f'sly-1.0.data/scripts/tool', '#!python\\nprint(42)', 0o104755)",
     assert!(!Path::new("/tmp/hotcell-evil").exists());
 }
 
+/// Whatever a package does when it is imported, it does in a run, which ends with a clear result; the next run of
+/// the same environment has none of it.
+#[test]
+fn a_package_that_misbehaves_when_it_is_imported_costs_its_own_run_only() {
+    let world = World::new();
+    let modules = [
+        ("hangs", "import time; time.sleep(600)", Some(124), ""),
+        ("crashes", "import os; os.abort()", Some(134), ""),
+        ("leaves", "import os; os._exit(7)", Some(7), ""),
+        ("raises", "raise SystemExit(9)", Some(9), ""),
+        ("closes", "import os; os.closerange(0, 64)", None, ""),
+        ("replaces", "import builtins; builtins.print = builtins.len = None", Some(1), ""),
+        (
+            "threads",
+            "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()",
+            Some(124),
+            "imported\n",
+        ),
+        ("forks", "import os, time\nif os.fork() == 0: time.sleep(600)", Some(0), "imported\n"),
+        ("greedy", "import os\nwhile True: os.fork()", None, ""),
+    ];
+    let all: Vec<String> =
+        modules.iter().map(|(name, code, ..)| format!("add('{name}.py', {code:?})")).collect();
+    world.wheel("bad", &format!("{}\nadd('good.py', 'VALUE = 42')", all.join("\n")));
+    assert_eq!(world.create("bad", "bad").0, 0);
+    let run = |code: &str| {
+        let words = ["run", "--env", "bad", "--timeout", "2s", "--pids", "20"];
+        world.hotcell(&[&words[..], &["--lang", "python", "-c", code]].concat())
+    };
+    for (name, _, expected, printed) in modules {
+        let code = format!("import {name}\nprint('imported', flush=True)");
+        let (code, stdout, stderr) = run(&code);
+        match expected {
+            Some(expected) => assert_eq!(code, expected, "{name}: {stdout}{stderr}"),
+            None => assert_ne!(code, 0, "{name}: {stdout}{stderr}"),
+        }
+        assert!(!stderr.starts_with("error: "), "{name} is no error of hotcell's: {stderr}");
+        assert_eq!(stdout, printed, "{name}: {stderr}");
+        assert_eq!(run("import good; print(good.VALUE)").1, "42\n", "after {name}");
+        assert!(world.busy().is_empty(), "{name} left a process");
+    }
+}
+
 #[test]
 fn two_creations_at_once_make_one_tree() {
     let world = World::new();
