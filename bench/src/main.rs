@@ -1,6 +1,6 @@
 //! Measures hotcell beside its peers, in parts: the sandbox beside bare execution, bubblewrap and docker;
 //! the path and its record beside SQLite, a socket and a sandbox without them; the doors beside a bare server
-//! and beside no door; warm starts beside others. Everything that is compared runs in turns in one run, so
+//! and beside no door; warm starts beside others; a program in a sandbox that stays. Everything that is compared runs in turns in one run, so
 //! that the ratios hold even where the times do not. `README.md` says how to read the result.
 
 mod docker;
@@ -14,6 +14,7 @@ mod report;
 mod rounds;
 mod scratch;
 mod stats;
+mod stay;
 mod warm;
 
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ use report::{Part, Report};
 const USAGE: &str =
     "hotcell-bench [--only PART] [--quick] [--markdown] [--write] [--check] [--docker] [--no-layers]
 
-  --only PART  only `sandbox`, `path`, `doors` or `warm`
+  --only PART  only `sandbox`, `path`, `doors`, `warm` or `stay`
   --quick      a tenth of the rounds: enough to see whether it works
   --markdown   print the tables as they stand in bench/README.md
   --write      put them there
@@ -129,6 +130,7 @@ fn measure(options: Options) -> Result<Vec<Report>, Failure> {
                 Part::Path => path::measure(options, &mut report)?,
                 Part::Doors => doors::measure(options, &mut report)?,
                 Part::Warm => warm::measure(options, &mut report)?,
+                Part::Stay => stay::measure(options, &mut report)?,
             }
             report.circumstances(&begun, &Observed::now()?, options.quick);
             Ok(report)

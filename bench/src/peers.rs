@@ -255,7 +255,7 @@ pub(crate) fn finish(
     Ok(None)
 }
 
-struct Silent;
+pub(crate) struct Silent;
 
 impl Sink for Silent {
     fn stdout(&mut self, _: &[u8]) {}

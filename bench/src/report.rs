@@ -32,10 +32,12 @@ pub(crate) enum Part {
     Path,
     Doors,
     Warm,
+    Stay,
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 4] = [Part::Sandbox, Part::Path, Part::Doors, Part::Warm];
+    pub(crate) const ALL: [Part; 5] =
+        [Part::Sandbox, Part::Path, Part::Doors, Part::Warm, Part::Stay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -43,6 +45,7 @@ impl Part {
             Part::Path => "path",
             Part::Doors => "doors",
             Part::Warm => "warm",
+            Part::Stay => "stay",
         }
     }
 
@@ -53,6 +56,7 @@ impl Part {
             Part::Path => ["<!-- bench:path:begin -->", "<!-- bench:path:end -->"],
             Part::Doors => ["<!-- bench:doors:begin -->", "<!-- bench:doors:end -->"],
             Part::Warm => ["<!-- bench:warm:begin -->", "<!-- bench:warm:end -->"],
+            Part::Stay => ["<!-- bench:stay:begin -->", "<!-- bench:stay:end -->"],
         }
     }
 }
