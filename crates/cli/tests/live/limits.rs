@@ -105,7 +105,7 @@ print(total)";
 fn the_size_of_one_file() {
     let Some(world) = World::new() else { return };
     let ran = world.run(&["run", "--disk", "1MiB", "--", "truncate", "-s", "2M", "sparse"]);
-    ran.is(123, "", "hotcell: ended by the limit on file size (1MiB); --disk raises it\n");
+    ran.is(123, "", "hotcell: ended by the limit on disk (1MiB); --disk raises it\n");
 }
 
 #[test]
