@@ -3,6 +3,8 @@
 //!
 //! One test at a time, since some look at the whole host.
 
+mod killed;
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -276,7 +278,7 @@ fn a_pause_stops_everything_and_takes_nobodys_time() {
 }
 
 #[test]
-fn who_is_cancelled_in_a_paused_sandbox_ends_when_it_goes_on() {
+fn who_is_cancelled_in_a_paused_sandbox_is_told_so_at_once_and_never_goes_on() {
     let _alone = alone();
     let own = sandbox();
     let kept = own.keep(ordinary()).unwrap();
@@ -284,15 +286,54 @@ fn who_is_cancelled_in_a_paused_sandbox_ends_when_it_goes_on() {
         return hotcell_tests::skip("who_is_cancelled", "there is no cgroup here");
     }
     kept.resume().unwrap();
-    let (outcome, ()) = beside(&kept, Attack::shell(STAYS), |handle| {
-        kept.pause().unwrap();
+    let (token, both) = (token(), "echo here; exec sleep 60");
+    let running = [
+        start(&kept, Attack::shell(&format!("{both}; true {token}"))),
+        start(&kept, Attack::shell(&format!("{both}; true {token}"))),
+    ];
+    kept.pause().unwrap();
+    for program in running {
+        let handle = program.handle();
         handle.cancel();
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(kept.programs_running(), 1);
-        kept.resume().unwrap();
-    });
-    assert_eq!(outcome.status, Status::Cancelled);
+        let (outcome, took) = timed(|| program.wait_for_end(&mut Quiet).unwrap());
+        assert_eq!(outcome.status, Status::Cancelled);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+    kept.resume().unwrap();
+    let are_gone = || with_token(&token).is_empty();
+    assert!(holds_within(Duration::from_secs(5), are_gone), "they go on");
     assert_eq!(says(&kept, "echo still here"), "still here\n");
+}
+
+#[test]
+fn who_looks_at_its_files_undoes_nobodys_pause() {
+    let _alone = alone();
+    let own = sandbox();
+    let kept = own.keep(ordinary()).unwrap();
+    if kept.pause().is_err() {
+        return hotcell_tests::skip("who_looks_at_its_files", "there is no cgroup here");
+    }
+    kept.resume().unwrap();
+    let counts = "n=0; while true; do n=$((n+1)); echo $n > n; echo $n; sleep 0.01; done";
+    let work = || kept.work_dir().map(|dir| read_below(&dir, c"n")).unwrap();
+    let stands = || {
+        let before = work();
+        std::thread::sleep(Duration::from_millis(100));
+        work() == before
+    };
+    let (_, ()) = beside(&kept, Attack::shell(counts), |handle| {
+        let looks = [kept.stand_still().unwrap(), kept.stand_still().unwrap()];
+        assert!(stands());
+        kept.pause().unwrap();
+        drop(looks);
+        assert!(stands(), "the pause is over");
+        let look = kept.stand_still().unwrap();
+        kept.resume().unwrap();
+        assert!(stands(), "somebody looks");
+        drop(look);
+        assert!(holds_within(Duration::from_secs(5), || !stands()), "it does not go on");
+        handle.cancel();
+    });
 }
 
 #[test]

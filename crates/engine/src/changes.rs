@@ -73,6 +73,13 @@ impl Copied {
         })
     }
 
+    /// What was applied is what the run was given, from now on.
+    pub(crate) fn advance(&self, applied: &Changeset) {
+        if let Some(snapshot) = &mut *self.snapshot() {
+            snapshot.advance(applied);
+        }
+    }
+
     fn snapshot(&self) -> MutexGuard<'_, Option<Snapshot>> {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +180,12 @@ impl Spool {
         Ok(Spool { file: file.into(), end: 0, places: HashMap::new() })
     }
 
-    fn keep(&mut self, content: &mut dyn Read) -> io::Result<Digest> {
+    /// The file that everything is in, which has no name.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+
+    pub(crate) fn keep(&mut self, content: &mut dyn Read) -> io::Result<Digest> {
         let (digest, length) = Digest::copy(content, &mut &self.file)?;
         // What is there already need not be there twice; the file is only as long as it was read.
         self.places.entry(digest).or_insert((self.end, length));

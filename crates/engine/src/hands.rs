@@ -155,7 +155,11 @@ impl Engine {
         let demanded = bounds.and_then(|bounds| bounds.minimum);
         let minimum = demanded.unwrap_or(self.settings().minimum);
         let mut running = match &inside {
-            Some(inside) => inside.kept.exec(job)?,
+            Some(inside) => {
+                let running = inside.kept.exec(job)?;
+                inside.count_program();
+                running
+            }
             None => self.sandbox()?.start_at(minimum, job)?,
         };
         reins.take(&running.handle());

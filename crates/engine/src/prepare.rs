@@ -220,7 +220,8 @@ impl Engine {
             network::suits(call, &plan, &template)?;
             plan.template = Some(template);
         }
-        let inside = plan.inside.take().map(|id| self.inside(call, constraints, &id));
+        let inside = plan.inside.take();
+        let inside = inside.map(|id| self.inside(call, constraints, &id, from.as_ref()));
         let inside = inside.transpose()?;
         let usual = match (&inside, &plan.template) {
             (Some((_, own)), _) => *own,

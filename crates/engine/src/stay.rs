@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hotcell_ledger::Role;
+use hotcell_ledger::{Blob, Role};
 use hotcell_policy::{Constraints, Permit};
 use hotcell_record::now;
 use hotcell_request::Call;
@@ -21,17 +21,19 @@ use hotcell_sandbox::{Item, Keep, Kept, Network, Refusal, View, What, WorkingCop
 use hotcell_tools::Changes;
 use hotcell_tools::run::LimitWords;
 use hotcell_tools::stay::{self as tool, Create, Get, Put, State, Wanted};
-use hotcell_types::{CallId, Door, Limits, SomeLimits, Span, Template};
+use hotcell_types::{CallId, Door, Level, Limits, SomeLimits, Span, Template};
 use hotcell_workspace::{Changeset, Relative};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::Serialize;
 
+use crate::artifacts::{self, Product};
 use crate::attached::{Attached, Attachment};
 use crate::changes::{Copied, Spool};
 use crate::engine::Engine;
 use crate::path::Done;
 use crate::prepare::{Ready, Work, below_policy, ceilings, host_of};
 use crate::reply::{Problem, ProblemKind};
+use crate::surroundings::Surroundings;
 pub(crate) use life::Inside;
 use life::{Design, Stay, Unfit};
 pub use warden::StayBounds;
@@ -62,6 +64,15 @@ pub(crate) enum Task {
     Get(CallId, Relative),
     Diff(CallId),
     Apply(CallId),
+}
+
+/// One that is being made. If that is given up half-way, it says so.
+struct Making<'a>(&'a Stay);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.give_up("it could not be made".to_owned());
+    }
 }
 
 /// Files by their paths in the working directory.
@@ -126,8 +137,10 @@ impl Engine {
         self.below_ceiling(&asked, from)?;
         below_policy(&asked, constraints)?;
         let most = ceilings(constraints);
+        self.can_be_counted(from)?;
         let limits = asked.over(most.cap(self.ceiling_of(from).cap(usual)));
         let limits = Limits { file_size: constraints.max_file_size, cpu_time: None, ..limits };
+        let (bounds, minimum) = (limits, self.minimum_of(from));
         let copy = match (create.workspace, self.workspace_of(from)) {
             (false, _) => None,
             (true, Some(root)) => {
@@ -148,7 +161,26 @@ impl Engine {
         let keep = Keep { view, limits, profile: template.profile, network: Network::None };
         let idle = span("idle", &create.idle)?.unwrap_or(IDLE);
         let lifetime = span("lifetime", &create.lifetime)?.unwrap_or(LIFETIME);
-        Ok(Design { keep, template: template.name, languages, copy, idle, lifetime })
+        self.stays.may_last(lifetime)?;
+        let template = template.name;
+        Ok(Design { keep, minimum, bounds, template, languages, copy, idle, lifetime })
+    }
+
+    fn minimum_of(&self, from: Option<&Surroundings>) -> Level {
+        let demanded = from.and_then(|from| from.bounds.minimum);
+        demanded.unwrap_or(self.settings().minimum)
+    }
+
+    /// Processor time is counted for a sandbox as a whole, so that no program can be held to it.
+    fn can_be_counted(&self, from: Option<&Surroundings>) -> Result<(), Problem> {
+        let Some(most) = self.ceiling_of(from).cpu_time else { return Ok(()) };
+        let what = "there can be no sandbox that stays";
+        let why = format!(
+            "the operator allows {most} of processor time, which is not counted for \
+                           each program there"
+        );
+        let fix = "run programs one by one, or have the operator take `cpu_time` off the ceiling";
+        Err(Problem::new(what, why, fix).of(ProblemKind::Blocked))
     }
 
     /// What a program in a sandbox is held to, and the sandbox, into which it has come.
@@ -157,9 +189,11 @@ impl Engine {
         call: &Call,
         constraints: &Constraints,
         id: &str,
+        from: Option<&Surroundings>,
     ) -> Result<(Inside, Limits), Problem> {
+        self.can_be_counted(from)?;
         let stay = self.stay_of(call, id_of(id)?)?;
-        let Design { keep, template, .. } = &stay.design;
+        let Design { keep, bounds, template, .. } = &stay.design;
         let blocked = |why: String| {
             let what = format!("`{}` cannot be carried out as the policy wants it", call.name());
             let fix = "make a sandbox that is as the rule says, or have the policy changed";
@@ -180,16 +214,29 @@ impl Engine {
             return blocked(format!("files may have {most} there, and more in this sandbox"));
         }
         let whole = SomeLimits {
-            memory: Some(limits.memory),
-            cpu: Some(limits.cpu),
-            pids: Some(limits.pids),
-            disk: Some(limits.disk),
+            memory: Some(bounds.memory),
+            cpu: Some(bounds.cpu),
+            pids: Some(bounds.pids),
+            disk: Some(bounds.disk),
+            files: Some(bounds.files),
+            open_files: Some(bounds.open_files),
             ..SomeLimits::default()
         };
         if let Some(above) = whole.above(&ceilings(constraints)) {
             return blocked(format!("the sandbox has more than that allows: {above}"));
         }
-        let inside = stay.enter(false, true).map_err(|unfit| unusable(&stay, unfit))?;
+        if let Some(above) = whole.above(&self.ceiling_of(from)) {
+            let what = "the sandbox has more than the operator allows this call";
+            let fix = "make a smaller one, or have the operator raise the ceiling";
+            return Err(Problem::new(what, above.to_string(), fix).of(ProblemKind::Blocked));
+        }
+        let inside = stay.enter(false).map_err(|unfit| unusable(&stay, unfit))?;
+        let (given, minimum) = (inside.kept.level(), self.minimum_of(from));
+        if given < minimum {
+            let why = "the sandbox was made at that level".to_owned();
+            let fix = "make one that is as strict as this call wants it".to_owned();
+            return Err(Refusal::Level { given, minimum, why, fix }.into());
+        }
         Ok((inside, limits))
     }
 
@@ -239,7 +286,9 @@ impl Engine {
 
     /// Makes what it is about, and fills it.
     fn make(&self, stay: &Stay) -> Result<(), Problem> {
-        let made = self.sandbox().and_then(|sandbox| sandbox.keep(stay.design.keep.clone()));
+        let _making = Making(stay);
+        let Design { keep, minimum, .. } = &stay.design;
+        let made = self.sandbox().and_then(|sandbox| sandbox.keep_at(*minimum, keep.clone()));
         let filled = made.and_then(|kept| {
             if let Some((copied, _)) = &stay.design.copy {
                 kept.fill(&**copied)?;
@@ -272,15 +321,15 @@ impl Engine {
 
     fn stop_stay(&self, call: &Call, id: CallId) -> Result<Arc<Stay>, Problem> {
         let stay = self.stay_of(call, id)?;
+        stay.wait_made(LEFT_WITHIN);
         stay.stop(None)?;
-        stay.wait_empty(LEFT_WITHIN);
+        stay.wait_settled(LEFT_WITHIN);
         Ok(stay)
     }
 
     fn restart_stay(&self, call: &Call, id: CallId) -> Result<Arc<Stay>, Problem> {
         let stay = self.stop_stay(call, id)?;
-        self.stays.fits(&stay, self.machine().memory)?;
-        if !stay.renew() {
+        if !self.stays.renew(&stay, self.machine().memory)? {
             return Err(unusable(&stay, Unfit::State(stay.state())));
         }
         self.make(&stay)?;
@@ -290,7 +339,7 @@ impl Engine {
 
     fn put(&self, call: &Call, id: CallId, files: &Brought) -> Result<tool::Taken, Problem> {
         let stay = self.stay_of(call, id)?;
-        let inside = stay.enter(false, false).map_err(|unfit| unusable(&stay, unfit))?;
+        let inside = stay.enter(false).map_err(|unfit| unusable(&stay, unfit))?;
         inside.kept.fill(files)?;
         let bytes = files.files.iter().map(|(_, file)| file.content().bytes).sum();
         Ok(tool::Taken { files: files.files.len() as u64, bytes })
@@ -300,19 +349,17 @@ impl Engine {
         let taken = self.stay_of(call, id).and_then(|stay| {
             // A paused one can be looked into as well.
             let kept = stay.kept().ok_or_else(|| unusable(&stay, Unfit::State(stay.state())))?;
-            taken_out(&kept, path)
+            self.taken_out(&kept, path, &stay.design.keep.limits)
         });
         match taken {
             Err(problem) => Done::failed(problem),
-            Ok(file) => {
-                let content = file.content().clone();
-                let given = tool::Given {
-                    path: path.to_string(),
-                    bytes: content.bytes,
-                    sha256: content.sha256,
+            Ok(product) => {
+                let artifacts::Content::File { blob, .. } = &product.content else {
+                    return Done::failed(unread(path.as_str(), &io::ErrorKind::Other.into()));
                 };
-                let files = file.product(Role::File).into_iter().collect();
-                Done { files, ..answered(Ok(given)) }
+                let (bytes, sha256) = (blob.size, blob.digest.to_string());
+                let given = tool::Given { path: path.to_string(), bytes, sha256 };
+                Done { files: vec![product], ..answered(Ok(given)) }
             }
         }
     }
@@ -322,16 +369,8 @@ impl Engine {
         let stay = self.stay_of(call, id)?;
         let copied = copy_of(&stay)?;
         let kept = stay.kept().ok_or_else(|| unusable(&stay, Unfit::State(stay.state())))?;
-        let was_running = stay.state() == State::Running;
-        let is_used = kept.programs_running() > 0;
-        if was_running && is_used {
-            stay.pause().map_err(|unfit| unusable(&stay, unfit))??;
-        }
-        let compared = self.compared_with_copy(&kept, copied, &stay.design.keep.limits);
-        if was_running && is_used {
-            stay.resume().map_err(|unfit| unusable(&stay, unfit))??;
-        }
-        compared
+        let _still = kept.stand_still()?;
+        self.compared_with_copy(&kept, copied, &stay.design.keep.limits)
     }
 
     fn compared_with_copy(
@@ -344,18 +383,16 @@ impl Engine {
         self.brought(copied, left.as_fd(), limits)
     }
 
-    /// Takes over what was changed, while nothing runs in it, and brings its copy up to date.
+    /// Takes over what was changed, while nothing runs in it. From then on that is what it began with.
     fn apply_stay(&self, permit: &Permit<'_>, id: CallId) -> Result<Changes, Problem> {
         let stay = self.stay_of(permit.call(), id)?;
         let copied = copy_of(&stay)?;
-        let inside = stay.enter(true, false).map_err(|unfit| unusable(&stay, unfit))?;
+        let inside = stay.enter(true).map_err(|unfit| unusable(&stay, unfit))?;
         let (changes, spool) =
             self.compared_with_copy(&inside.kept, copied, &stay.design.keep.limits)?;
         let (_, root) = stay.design.copy.as_ref().ok_or_else(crate::prepare::no_workspace)?;
         self.apply(permit, root, &changes, &spool, &[])?;
-        if !changes.changes().is_empty() {
-            inside.kept.fill(copied)?;
-        }
+        copied.advance(&changes);
         Ok(Changes::from(&changes))
     }
 
@@ -425,29 +462,50 @@ impl WorkingCopy for Brought {
     }
 }
 
-/// A copy of one file. Whoever named it may be the sandbox itself: nothing is followed, and only what is a
-/// file is read.
-fn taken_out(kept: &Kept, path: &Relative) -> Result<Attachment, Problem> {
-    let unread = |error: io::Error| unread(path.as_str(), &error);
-    let work = kept.work_dir().map_err(unread)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let resolve = ResolveFlags::BENEATH
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV;
-    let opened: OwnedFd = rustix::fs::openat2(&work, path.as_str(), flags, Mode::empty(), resolve)
-        .map_err(|errno| unread(errno.into()))?;
-    let file = std::fs::File::from(opened);
-    if !file.metadata().map_err(unread)?.is_file() {
-        let what = format!("`{path}` cannot be taken out");
-        let fix = "name a file; of a directory, make an archive first";
-        return Err(Problem::new(what, "it is not a regular file", fix).of(ProblemKind::Invalid));
+impl Engine {
+    /// A copy of one file, on the disk and not in memory, one at a time. Whoever named it may be the sandbox
+    /// itself: nothing is followed, only what is a file is read, and no more than the sandbox could have written.
+    fn taken_out(&self, kept: &Kept, path: &Relative, limits: &Limits) -> Result<Product, Problem> {
+        let unread = |error: io::Error| unread(path.as_str(), &error);
+        let work = kept.work_dir().map_err(unread)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let resolve = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
+        let opened: OwnedFd =
+            rustix::fs::openat2(&work, path.as_str(), flags, Mode::empty(), resolve)
+                .map_err(|errno| unread(errno.into()))?;
+        let file = std::fs::File::from(opened);
+        let about = file.metadata().map_err(unread)?;
+        if !about.is_file() {
+            let what = format!("`{path}` cannot be taken out");
+            let fix = "name a file; of a directory, make an archive first";
+            return Err(
+                Problem::new(what, "it is not a regular file", fix).of(ProblemKind::Invalid)
+            );
+        }
+        let most = GET_MOST.min(limits.disk.get());
+        let too_large = || unread(io::ErrorKind::FileTooLarge.into());
+        if about.len() > most {
+            return Err(too_large());
+        }
+        let _one = self.stays.taking();
+        let mut spool = Spool::new(&self.spool_directory()).map_err(unread)?;
+        let digest = spool.keep(&mut io::Read::take(&file, most + 1)).map_err(unread)?;
+        let copy = spool.into_file();
+        let size = copy.metadata().map_err(unread)?.len();
+        if size > most {
+            return Err(too_large());
+        }
+        let blob = Blob { digest: digest.to_string().parse().map_err(|_| too_large())?, size };
+        let content = artifacts::Content::File { blob, file: copy };
+        Ok(Product::new(Role::File, path.as_str(), content))
     }
-    Attachment::of_source(path.as_str(), file, GET_MOST).map_err(unread)
 }
 
 fn tell(stay: &Stay) -> tool::Sandbox {
-    let Design { keep, template, languages, copy, idle, lifetime } = &stay.design;
+    let Design { keep, template, languages, copy, idle, lifetime, .. } = &stay.design;
     let kept = stay.kept();
     let usage = kept.as_ref().filter(|_| stay.state() != State::Destroyed).map(|kept| {
         let used = kept.usage();

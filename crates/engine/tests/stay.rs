@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hotcell_engine::{
-    Answer, Ask, Attached, Attachment, Engine, Options, Policy, Reply, StayBounds,
+    Answer, Ask, Attached, Attachment, Bounds, Engine, Options, Policy, Reply, StayBounds,
+    Surroundings,
 };
 use hotcell_record::{Event, Filter, Kind};
-use hotcell_types::{Caller, Door, Name, Status};
+use hotcell_types::{Caller, Door, Level, Name, SomeLimits, Status};
 use serde_json::{Value, json};
 
 use crate::common::{options, request};
@@ -238,8 +239,10 @@ fn it_ends_by_itself_when_nobody_uses_it_and_when_it_is_old() {
 
 #[test]
 fn there_are_only_so_many_of_each_caller_and_of_all() {
-    let world =
-        World::with(|options| Options { stays: StayBounds { most: 3, each: 2 }, ..options });
+    let world = World::with(|options| Options {
+        stays: StayBounds { most: 3, each: 2, ..StayBounds::default() },
+        ..options
+    });
     let own = [world.create(json!({})), world.create(json!({}))];
     let third = world.call("sandbox.create", json!({}));
     assert!(first(&third).contains("this caller has 2"), "{}", first(&third));
@@ -273,8 +276,52 @@ fn what_is_more_than_the_machine_has_is_refused_before_it_is_made() {
         assert_eq!(reply.status, Status::Invalid, "{reply:?}");
         assert!(first(&reply).contains(says), "{}", first(&reply));
     }
+    let long = world.call("sandbox.create", json!({"lifetime": "25h"}));
+    assert_eq!(long.status, Status::Blocked, "{long:?}");
+    assert!(first(&long).contains("24h is the most"), "{}", first(&long));
     assert_eq!(world.engine.sandboxes(), 0);
     assert_eq!(world.good("sandbox.list", json!({}))["sandboxes"], json!([]));
+}
+
+#[test]
+fn whoever_asks_is_held_to_what_holds_for_them_also_in_a_sandbox_that_is_there() {
+    let world = World::new();
+    let id = world.create(json!({}));
+    let exec = || request("sandbox.exec", json!({"sandbox": id, "command": ["true"]}));
+    let from = |bounds| {
+        let mut from = Surroundings::default();
+        from.bounds = bounds;
+        Some(from)
+    };
+    let ask = |request, bounds| {
+        let attached = Attached { from: from(bounds), ..Attached::default() };
+        world.ask("local", Ask::Run(Box::new(request), Box::new(attached)))
+    };
+    // The level is refused where a run of its own would be.
+    let strict = || Bounds { minimum: Some(Level::Full), ..Bounds::default() };
+    let run = ask(request("run", json!({"command": ["true"]})), strict());
+    assert_eq!(ask(exec(), strict()).status, run.status);
+    assert_eq!(ask(request("sandbox.create", json!({})), strict()).status, run.status);
+    let small = SomeLimits { memory: "64MiB".parse().ok(), ..SomeLimits::default() };
+    let reply = ask(exec(), Bounds { ceiling: small, ..Bounds::default() });
+    assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+    let short = SomeLimits { cpu_time: "1s".parse().ok(), ..SomeLimits::default() };
+    for request in [exec(), request("sandbox.create", json!({}))] {
+        let reply = ask(request, Bounds { ceiling: short, ..Bounds::default() });
+        assert_eq!(reply.status, Status::Blocked, "{reply:?}");
+        assert!(first(&reply).contains("processor time"), "{}", first(&reply));
+    }
+    assert_eq!(ask(exec(), Bounds::default()).status, Status::Success);
+}
+
+#[test]
+fn one_that_is_paused_is_used_by_nobody() {
+    let world = World::new();
+    let id = world.create(json!({"idle": "400ms"}));
+    if world.about("pause", &id).status != Status::Success {
+        return;
+    }
+    assert!(until(|| world.state(&id) == "destroyed"), "it stays");
 }
 
 #[test]
@@ -300,6 +347,10 @@ fn files_go_in_and_out_and_links_lead_nowhere() {
         assert_eq!(reply.status, status, "{path}: {reply:?}");
         assert!(reply.artifacts.is_empty(), "{path}");
     }
+    // Holes take no room there, and would here.
+    world.says(&id, "truncate -s 300M sparse");
+    let sparse = world.call("sandbox.get", json!({"sandbox": id, "path": "sparse"}));
+    assert_eq!(sparse.status, Status::Failure, "{sparse:?}");
     for path in ["../x", "/x", "d/../../x"] {
         assert_eq!(world.put(&id, path, "x").status, Status::Invalid, "{path}");
     }
@@ -342,6 +393,33 @@ fn what_was_changed_is_shown_and_taken_over_path_by_path() {
     world.says(&id, "echo again >> a");
     world.good("sandbox.apply", json!({ "sandbox": id }));
     assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "one\nmore\nagain\n");
+}
+
+#[test]
+fn what_others_did_meanwhile_is_theirs() {
+    let world = World::new();
+    let tree = world.tree();
+    for name in ["a", "b", "c"] {
+        fs::write(tree.join(name), format!("{name}\n")).unwrap();
+    }
+    let id = world.create(json!({"workspace": true, "limits": {"disk": "2MiB"}}));
+    // Nothing of what others add has to fit.
+    world.says(&id, "echo inside > a; head -c 1500000 /dev/zero > /tmp/full");
+    fs::write(tree.join("new"), vec![b'n'; 3 << 20]).unwrap();
+    fs::remove_file(tree.join("b")).unwrap();
+    world.good("sandbox.apply", json!({ "sandbox": id }));
+    assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "inside\n");
+    // Neither what they added nor what they removed is a change of the sandbox.
+    assert_eq!(world.good("sandbox.diff", json!({ "sandbox": id }))["files"], json!([]));
+    world.good("sandbox.apply", json!({ "sandbox": id }));
+    assert_eq!(fs::metadata(tree.join("new")).unwrap().len(), 3 << 20);
+    assert!(!tree.join("b").exists());
+    // What both have changed since is a conflict.
+    world.says(&id, "echo again > a");
+    fs::write(tree.join("a"), "outside\n").unwrap();
+    let reply = world.about("apply", &id);
+    assert_eq!(reply.status, Status::Failure, "{reply:?}");
+    assert_eq!(fs::read_to_string(tree.join("a")).unwrap(), "outside\n");
 }
 
 #[test]

@@ -294,10 +294,12 @@ impl Spawner {
         } else {
             self.make_cell(packet, &mut received.fds)
         };
-        if let Err(failure) = made
-            && let Ok(socket) = received.fds.get(0)
-        {
-            tell(socket, &Report::Failed(failure), None);
+        if let Err(failure) = made {
+            // A cell that was cloned and is nobody's ends by itself, and has to be reaped.
+            self.has_strangers = true;
+            if let Ok(socket) = received.fds.get(0) {
+                tell(socket, &Report::Failed(failure), None);
+            }
         }
         Ok(true)
     }

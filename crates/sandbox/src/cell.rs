@@ -7,7 +7,7 @@ use std::time::Instant;
 use hotcell_jail::wire::{Entrance, Limits as WireLimits, Order};
 use hotcell_types::{Layer, Limits, Profile, Template};
 
-use crate::cgroup::{Cgroup, CgroupError};
+use crate::cgroup::{Cgroup, CgroupError, Dies};
 use crate::hold::Hold;
 use crate::ids::{Id, IdPool};
 use crate::kept::Standing;
@@ -99,7 +99,10 @@ impl Cell {
         let (id, cgroups) =
             (id.filter(|_| !kind.holes.own_id), cgroups.filter(|_| !kind.holes.cgroup));
         let cgroup = match cgroups {
-            Some(cgroups) => Some(cgroups.create(&kind.limits).map_err(cgroup_refusal)?),
+            Some(cgroups) => {
+                let dies = if keeps == 0 { Dies::Together } else { Dies::Alone };
+                Some(cgroups.create_for(&kind.limits, dies).map_err(cgroup_refusal)?)
+            }
             None => None,
         };
         let pair = || packet_pair().map_err(start::internal("making the run's sockets"));

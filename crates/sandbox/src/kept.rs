@@ -5,11 +5,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hotcell_jail::wire::{Failed, Report, Step};
-use hotcell_types::{Layer, Limits, Profile};
+use hotcell_types::{Layer, Level, Limits, Profile};
 use rustix::io::Errno;
 
 use crate::cell::{Cell, Kind};
@@ -27,6 +27,8 @@ use crate::{Job, Network, Refusal, View, WorkingCopy, collect, start, steps};
 pub const PROGRAMS_MOST: usize = 16;
 /// How long a sandbox that was ended may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a pause waits for programs that are just being started.
+const STARTED_WITHIN: Duration = Duration::from_secs(2);
 /// How long it may take to put a working copy into it, once all of it was handed over.
 const FILLED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -89,8 +91,8 @@ pub struct Kept {
     /// A cell for the next program.
     spare: Mutex<Option<Cell>>,
     programs: Mutex<Programs>,
-    /// Held by whoever starts a program, so that none is half made when the sandbox is paused.
-    gate: RwLock<()>,
+    /// Rung when a program was started, or could not be.
+    started: Condvar,
     is_gone: AtomicBool,
     standing: Arc<Standing>,
     keeper: Arc<Keeper>,
@@ -101,8 +103,37 @@ pub struct Kept {
 #[derive(Debug, Default)]
 struct Programs {
     running: Vec<Weak<Shared>>,
-    paused_since: Option<Instant>,
+    /// Those that are half made, which must not be frozen.
+    starting: usize,
+    /// Somebody paused it.
+    is_paused: bool,
+    /// How many look at its files, which stand still meanwhile.
+    looks: usize,
+    frozen_since: Option<Instant>,
     is_stopping: bool,
+}
+
+/// A program that is being started.
+struct Starting<'a>(&'a Kept);
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.0.programs().starting -= 1;
+        self.0.started.notify_all();
+    }
+}
+
+/// Everything in a sandbox stands still as long as this is there.
+#[derive(Debug)]
+pub struct Still<'a>(&'a Kept);
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        let mut programs = self.0.programs();
+        programs.looks -= 1;
+        // Nobody is left to tell; the next one who pauses or resumes it hears of it.
+        self.0.settle(&mut programs).ok();
+    }
 }
 
 impl Programs {
@@ -138,7 +169,7 @@ impl Kept {
             listeners: Mutex::new(listeners),
             spare: Mutex::default(),
             programs: Mutex::default(),
-            gate: RwLock::new(()),
+            started: Condvar::new(),
             is_gone: AtomicBool::new(false),
             standing: Arc::new(Standing { number, cgroup: hold.into_own(), id }),
             keeper: Arc::clone(parts.keeper),
@@ -154,13 +185,17 @@ impl Kept {
     pub fn exec(&self, job: Job) -> Result<Running, Refusal> {
         let begun = Instant::now();
         let job = self.fit(job)?;
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.check_room()?;
+        let starting = self.begin()?;
         let parts = Parts { ground: &self.ground, base: &self.base, keeper: &self.keeper, begun };
         let given = self.give(&parts, &job)?;
         let running = start::run_inside(&parts, job, given)?;
-        self.programs().running.push(Arc::downgrade(&running.shared));
-        drop(gate);
+        let mut programs = self.programs();
+        programs.running.push(Arc::downgrade(&running.shared));
+        if programs.is_stopping {
+            running.shared.cancel();
+        }
+        drop(programs);
+        drop(starting);
         self.prepare();
         Ok(running)
     }
@@ -168,13 +203,12 @@ impl Kept {
     /// Puts a working copy into the working directory. What has the name of one of its files or links is
     /// replaced; directories stay and are added to.
     pub fn fill(&self, copy: &dyn WorkingCopy) -> Result<(), Refusal> {
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.check_room()?;
+        // Should it be paused meanwhile, this is late and gives up: nothing waits for it.
+        drop(self.begin()?);
         let cell = self.cell()?;
         let mut placed = Placed::default();
         let sent = supplies::fill(&cell, copy, &mut placed);
         let ended = sent.and_then(|()| await_filled(&cell));
-        drop(gate);
         self.prepare();
         ended.map_err(|refusal| self.failure_to_fill(refusal, &cell, &placed))
     }
@@ -195,27 +229,63 @@ impl Kept {
 
     /// Stops every program where it stands until they go on together. The time does not count for them.
     pub fn pause(&self) -> Result<(), Refusal> {
-        let gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut programs = self.programs();
-        if programs.paused_since.is_none() && !programs.is_stopping {
-            self.cgroup()?.freeze().map_err(freezing)?;
-            let now = Instant::now();
-            programs.paused_since = Some(now);
-            programs.each().for_each(|program| program.stand_still(now));
-        }
-        drop(programs);
-        drop(gate);
-        Ok(())
+        programs.is_paused = true;
+        self.settle_started(programs).inspect_err(|_| self.programs().is_paused = false)
     }
 
     pub fn resume(&self) -> Result<(), Refusal> {
         let mut programs = self.programs();
-        if programs.paused_since.is_some() {
-            self.cgroup()?.thaw().map_err(freezing)?;
-            programs.paused_since = None;
-            programs.each().for_each(|program| program.go_on());
+        programs.is_paused = false;
+        self.settle(&mut programs)
+    }
+
+    /// The same for as long as somebody looks at its files, whoever pauses or resumes it meanwhile.
+    pub fn stand_still(&self) -> Result<Still<'_>, Refusal> {
+        let mut programs = self.programs();
+        programs.looks += 1;
+        let still = Still(self);
+        // Where nothing runs, nothing has to be stopped.
+        if programs.starting == 0 && programs.each().next().is_none() {
+            return Ok(still);
+        }
+        self.settle_started(programs).map(|()| still)
+    }
+
+    /// Freezes or thaws it as it is wanted, once nothing is half made.
+    fn settle_started(&self, programs: MutexGuard<'_, Programs>) -> Result<(), Refusal> {
+        let waited = self
+            .started
+            .wait_timeout_while(programs, STARTED_WITHIN, |programs| programs.starting > 0);
+        let (mut programs, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(Refusal::Busy { running: u32::try_from(programs.starting).unwrap_or(1) });
+        }
+        self.settle(&mut programs)
+    }
+
+    fn settle(&self, programs: &mut Programs) -> Result<(), Refusal> {
+        let is_wanted = (programs.is_paused || programs.looks > 0) && !programs.is_stopping;
+        match (is_wanted, programs.frozen_since) {
+            (true, None) => {
+                self.cgroup()?.freeze().map_err(freezing)?;
+                let now = Instant::now();
+                programs.frozen_since = Some(now);
+                programs.each().for_each(|program| program.stand_still(now));
+            }
+            (false, Some(_)) => {
+                self.cgroup()?.thaw().map_err(freezing)?;
+                programs.frozen_since = None;
+                programs.each().for_each(|program| program.go_on());
+            }
+            (true, Some(_)) | (false, None) => {}
         }
         Ok(())
+    }
+
+    /// What every program in it has at least.
+    pub fn level(&self) -> Level {
+        self.base.level
     }
 
     /// How many programs are in it now.
@@ -273,18 +343,15 @@ impl Kept {
         }
     }
 
-    /// No program begins any more, and those that run count as cancelled.
+    /// No program begins any more, and those that run count as cancelled. Nobody in there is waited for.
     fn condemn(&self) {
-        let gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut programs = self.programs();
         programs.is_stopping = true;
-        programs.paused_since = None;
+        programs.frozen_since = None;
         for program in programs.each() {
             program.cancel();
             program.go_on();
         }
-        drop(programs);
-        drop(gate);
     }
 
     fn await_gone(&self) -> Result<(), Refusal> {
@@ -321,7 +388,8 @@ impl Kept {
         })
     }
 
-    fn check_room(&self) -> Result<(), Refusal> {
+    /// Takes a place for a program that is to be started.
+    fn begin(&self) -> Result<Starting<'_>, Refusal> {
         let mut programs = self.programs();
         let refused = |why: &str, fix: &str| {
             let what = "the sandbox".into();
@@ -330,13 +398,15 @@ impl Kept {
         if programs.is_stopping {
             return refused("it is being stopped", "make another");
         }
-        if programs.paused_since.is_some() {
+        if programs.is_paused {
             return refused("it is paused", "resume it first");
         }
-        match programs.each().count() {
-            running if running < PROGRAMS_MOST => Ok(()),
-            running => Err(Refusal::Busy { running: u32::try_from(running).unwrap_or(u32::MAX) }),
+        let running = programs.each().count() + programs.starting;
+        if running >= PROGRAMS_MOST || programs.looks > 0 {
+            return Err(Refusal::Busy { running: u32::try_from(running).unwrap_or(u32::MAX) });
         }
+        programs.starting += 1;
+        Ok(Starting(self))
     }
 
     fn give(&self, parts: &Parts<'_>, job: &Job) -> Result<start::Given, Refusal> {

@@ -42,7 +42,7 @@ pub use job::{
     Command, Input, Item, Job, Look, Network, Refusal, Settings, Sink, Stdin, Talk, Tree, View,
     What, WorkingCopy, cause, in_memory,
 };
-pub use kept::{Consumption, Keep, Kept, PROGRAMS_MOST};
+pub use kept::{Consumption, Keep, Kept, PROGRAMS_MOST, Still};
 pub use layout::shown_paths;
 pub use native::{Sandbox, Site};
 pub use running::{Handle, Running};

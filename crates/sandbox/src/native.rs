@@ -233,6 +233,12 @@ impl Sandbox {
 
     /// Makes a sandbox that stays until it is stopped, and in which one program after the other runs.
     pub fn keep(&self, keep: Keep) -> Result<Kept, Refusal> {
+        self.keep_at(self.minimum, keep)
+    }
+
+    /// The same for somebody who may demand more than the operator does, and never gets less.
+    pub fn keep_at(&self, minimum: Level, keep: Keep) -> Result<Kept, Refusal> {
+        let minimum = minimum.max(self.minimum);
         let begun = Instant::now();
         check_pids(&keep.limits, PIDS_LEAST_KEPT)?;
         check_open_files(&keep.limits)?;
@@ -242,11 +248,11 @@ impl Sandbox {
         let mut tries = 0;
         loop {
             tries += 1;
-            let base = self.base(&keep.view, self.minimum)?;
+            let base = self.base(&keep.view, minimum)?;
             let parts = Parts { ground: &self.ground, base: &base, keeper: &self.keeper, begun };
             match Kept::make(&parts, &keep) {
                 Ok(kept) => return Ok(kept),
-                Err(refusal) => self.replace(&base, tries, refusal, self.minimum)?,
+                Err(refusal) => self.replace(&base, tries, refusal, minimum)?,
             }
         }
     }

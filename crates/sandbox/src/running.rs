@@ -198,7 +198,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Killed, it would not die: it is frozen together with others, whom this run may not thaw.
+    /// Killed, it does not die yet: it is frozen together with others, whom this run may not thaw.
     fn is_held_still(&self) -> bool {
         self.pause().since.is_some() && self.hold().is_shared()
     }
@@ -394,9 +394,6 @@ impl Running {
 
     /// Whether something asks for the end of the run now.
     fn due(&self) -> Option<Cause> {
-        if self.shared.is_held_still() {
-            return None;
-        }
         if self.shared.cancelled.load(Ordering::Acquire) {
             return Some(Cause::Cancelled);
         }
@@ -484,6 +481,11 @@ impl Running {
         // Nothing more is fed, but the end of its input would reach the program before the signal does, and let
         // it end as if by itself.
         let _held = self.feed.take();
+        if self.shared.is_held_still() {
+            // It never runs again, and dies when the others go on.
+            let (ended, gone, at) = (Ended::default(), Gone::default(), Instant::now());
+            return Ok(End { ended, gone, cause: Some(cause), at });
+        }
         let deadline = Instant::now() + END_MOST;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

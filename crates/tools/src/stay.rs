@@ -252,8 +252,8 @@ static PAUSE_SPEC: Spec = spec(
     PAUSE,
     "sandbox",
     &[Effect::Execute],
-    "Stops every program of a sandbox where it stands. Their time stands still as well, and so does that of \
-     the sandbox without use; its lifetime goes on.",
+    "Stops every program of a sandbox where it stands. Their time stands still as well; that of the sandbox \
+     goes on, as if nobody used it.",
 );
 
 static RESUME_SPEC: Spec =

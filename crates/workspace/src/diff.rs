@@ -61,6 +61,24 @@ impl Snapshot {
         comparing.finish()
     }
 
+    /// What was applied of a changeset counts as handed over from now on, as far as it is there: what somebody
+    /// else has changed since stays a conflict.
+    pub fn advance(&mut self, applied: &Changeset) {
+        for Change { path, after, .. } in applied.changes() {
+            let facts = after.and_then(|after| {
+                let (_, is) = self.root.open_file(path).ok()?;
+                (self.before(path, &is) == Some(after)).then_some(is)
+            });
+            if let Some(facts) = facts {
+                self.manifest.insert(path.clone(), Kind::File(facts));
+            } else if after.is_none()
+                && matches!(crate::held::look(&self.root, path.as_str()), Err(Unfit::Missing))
+            {
+                self.manifest.remove(path);
+            }
+        }
+    }
+
     /// The digest of what was handed over, if that is still there as it was.
     fn before(&self, path: &Relative, was: &FileFacts) -> Option<Digest> {
         let (file, is) = self.root.open_file(path).ok().filter(|(_, is)| is == was)?;

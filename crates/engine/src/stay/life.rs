@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_sandbox::{Keep, Kept, Refusal};
 use hotcell_tools::stay::State;
-use hotcell_types::{CallId, Caller, Span};
+use hotcell_types::{CallId, Caller, Level, Limits, Span};
 use hotcell_workspace::Root;
 
 use crate::changes::Copied;
@@ -29,6 +29,10 @@ pub(crate) fn follows(from: State, to: State) -> bool {
 #[derive(Debug)]
 pub(crate) struct Design {
     pub(crate) keep: Keep,
+    /// The lowest level that whoever asked for it accepts.
+    pub(crate) minimum: Level,
+    /// What was asked for, without what the copy takes on top.
+    pub(crate) bounds: Limits,
     pub(crate) template: &'static str,
     pub(crate) languages: Vec<String>,
     pub(crate) copy: Option<(Arc<Copied>, Root)>,
@@ -77,6 +81,13 @@ pub(crate) struct Inside {
     stay: Arc<Stay>,
     pub(crate) kept: Arc<Kept>,
     is_alone: bool,
+}
+
+impl Inside {
+    /// A program was started in it.
+    pub(crate) fn count_program(&self) {
+        self.stay.count_program();
+    }
 }
 
 impl Drop for Inside {
@@ -141,6 +152,11 @@ impl Stay {
         self.now().programs
     }
 
+    /// A program was started.
+    pub(crate) fn count_program(&self) {
+        self.now().programs += 1;
+    }
+
     pub(crate) fn kept(&self) -> Option<Arc<Kept>> {
         self.now().kept.clone()
     }
@@ -158,10 +174,11 @@ impl Stay {
         now.kept = Some(Arc::new(kept));
         now.born = Instant::now();
         now.idle_since = now.born;
+        self.left.notify_all();
     }
 
     /// Comes in, for a program or for something that wants nobody else to be there.
-    pub(crate) fn enter(self: &Arc<Stay>, alone: bool, program: bool) -> Result<Inside, Unfit> {
+    pub(crate) fn enter(self: &Arc<Stay>, alone: bool) -> Result<Inside, Unfit> {
         let mut now = self.now();
         if now.state != State::Running {
             return Err(Unfit::State(now.state));
@@ -172,7 +189,6 @@ impl Stay {
         let kept = now.kept.clone().ok_or(Unfit::State(State::Failed))?;
         now.inside += 1;
         now.is_taken |= alone;
-        now.programs += u64::from(program);
         drop(now);
         Ok(Inside { stay: Arc::clone(self), kept, is_alone: alone })
     }
@@ -182,33 +198,35 @@ impl Stay {
     }
 
     pub(crate) fn resume(&self) -> Result<Result<(), Refusal>, Unfit> {
-        let resumed = self.turn(State::Paused, State::Running, Kept::resume)?;
-        let mut now = self.now();
-        // Time in which nobody could come is not time in which nobody came.
-        now.idle_since = Instant::now();
-        Ok(resumed)
+        self.turn(State::Paused, State::Running, Kept::resume)
     }
 
+    /// Others can look at it meanwhile, and stop it.
     fn turn(
         &self,
         from: State,
         to: State,
         act: fn(&Kept) -> Result<(), Refusal>,
     ) -> Result<Result<(), Refusal>, Unfit> {
-        let mut now = self.now();
+        let now = self.now();
         if now.state == to {
             return Ok(Ok(()));
         }
         let kept = now.kept.as_ref().filter(|_| now.state == from);
-        let kept = kept.ok_or(Unfit::State(now.state))?;
+        let kept = Arc::clone(kept.ok_or(Unfit::State(now.state))?);
         if now.is_taken {
             return Err(Unfit::Taken);
         }
-        let acted = act(kept);
-        if acted.is_ok() {
-            now.to(to);
+        drop(now);
+        if let Err(refusal) = act(&kept) {
+            return Ok(Err(refusal));
         }
-        Ok(acted)
+        let mut now = self.now();
+        if now.state == from {
+            now.to(to);
+            now.idle_since = Instant::now();
+        }
+        if now.state == to { Ok(Ok(())) } else { Err(Unfit::State(now.state)) }
     }
 
     /// Ends everything in it and removes it, as far as that goes; again goes on where it stopped. Says whether
@@ -222,16 +240,19 @@ impl Stay {
                 return Ok(false);
             }
         };
-        if now.state != State::Failed {
-            now.to(State::Stopping);
-        }
+        // From here on nobody else does.
+        let next = if now.state == State::Failed { State::Cleanup } else { State::Stopping };
+        now.to(next);
         if why.is_some() {
             now.why = why;
         }
         drop(now);
         let stopped = kept.as_ref().map_or(Ok(()), |kept| kept.stop());
         let mut now = self.now();
-        now.to(State::Cleanup);
+        if now.state == State::Stopping {
+            now.to(State::Cleanup);
+        }
+        self.left.notify_all();
         match stopped {
             Ok(()) => {
                 now.to(State::Destroyed);
@@ -246,10 +267,18 @@ impl Stay {
         }
     }
 
+    /// Waits until it was made, or for so long.
+    pub(crate) fn wait_made(&self, most: Duration) {
+        let is_made = |now: &mut Now| now.state == State::Creating;
+        let waited = self.left.wait_timeout_while(self.now(), most, is_made);
+        drop(waited.map_err(PoisonError::into_inner));
+    }
+
     /// It is to be made anew. Says whether it may.
     pub(crate) fn renew(&self) -> bool {
         let mut now = self.now();
-        let may = now.state == State::Destroyed;
+        // Who is still in there goes by what it was before.
+        let may = now.state == State::Destroyed && now.inside == 0;
         if may {
             now.to(State::Creating);
         }
@@ -259,22 +288,25 @@ impl Stay {
     /// It could not be made: nothing of it is there.
     pub(crate) fn give_up(&self, why: String) {
         let mut now = self.now();
+        if now.state != State::Creating {
+            return;
+        }
         now.why = Some(why);
         for state in [State::Failed, State::Cleanup, State::Destroyed] {
             now.to(state);
         }
+        self.left.notify_all();
     }
 
-    /// Notices an end that nobody asked for. Says whether there was one.
+    /// Notices an end that nobody asked for. Says whether something of it is to be removed.
     pub(crate) fn notice_end(&self) -> bool {
         let mut now = self.now();
         let has_ended = now.kept.as_ref().is_some_and(|kept| kept.has_ended());
-        let is_news = has_ended && matches!(now.state, State::Running | State::Paused);
-        if is_news {
+        if has_ended && matches!(now.state, State::Running | State::Paused) {
             now.to(State::Failed);
             now.why = Some("it was killed from outside".into());
         }
-        is_news
+        now.state == State::Failed
     }
 
     /// When its time is over, and why, if nothing happens until then.
@@ -284,7 +316,8 @@ impl Stay {
         let at = |since: Instant, span: &Span| since.checked_add(span.duration());
         let old =
             at(now.born, lifetime).map(|at| (at, format!("its lifetime of {lifetime} is over")));
-        let unused = (now.state == State::Running && now.inside == 0)
+        // One that is paused is used by nobody, whoever waits in it.
+        let unused = (now.state == State::Paused || now.inside == 0)
             .then(|| at(now.idle_since, idle))
             .flatten()
             .map(|at| (at, format!("nobody used it for {idle}")));
@@ -296,10 +329,14 @@ impl Stay {
         }
     }
 
-    /// Waits until nobody is in it, or for so long.
-    pub(crate) fn wait_empty(&self, most: Duration) {
-        let now = self.now();
-        let waited = self.left.wait_timeout_while(now, most, |now| now.inside > 0);
+    /// Waits until nobody is in it and nobody makes or removes it, or for so long.
+    pub(crate) fn wait_settled(&self, most: Duration) {
+        let is_busy = |now: &mut Now| {
+            let is_turning =
+                matches!(now.state, State::Creating | State::Stopping | State::Cleanup);
+            now.inside > 0 || is_turning
+        };
+        let waited = self.left.wait_timeout_while(self.now(), most, is_busy);
         drop(waited.map_err(PoisonError::into_inner));
     }
 

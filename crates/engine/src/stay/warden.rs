@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hotcell_record::{Draft, Durability, Kind, Record, now};
 use hotcell_tools::stay::STOP;
-use hotcell_types::{Bytes, CallId};
+use hotcell_types::{Bytes, CallId, Span};
 
 use super::life::Stay;
 use crate::reply::{Problem, ProblemKind};
@@ -18,23 +18,28 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How many that were stopped are remembered, the newest.
 const REMEMBERED_MOST: usize = 100;
 
-/// How many sandboxes may stay at one time.
+/// A day.
+const LONGEST: Span = Span::seconds(24 * 3600);
+
+/// How many sandboxes may stay at one time, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StayBounds {
     /// In a process. With none, nobody can make any: it does not stay itself.
     pub most: usize,
     /// Of one subject of a tenant.
     pub each: usize,
+    /// The longest lifetime that anybody may ask for.
+    pub longest: Span,
 }
 
 impl StayBounds {
     /// For a process that ends with what it was asked for.
-    pub const NONE: StayBounds = StayBounds { most: 0, each: 0 };
+    pub const NONE: StayBounds = StayBounds { most: 0, each: 0, longest: LONGEST };
 }
 
 impl Default for StayBounds {
     fn default() -> StayBounds {
-        StayBounds { most: 16, each: 8 }
+        StayBounds { most: 16, each: 8, longest: LONGEST }
     }
 }
 
@@ -44,6 +49,8 @@ pub(crate) struct Stays {
     bounds: StayBounds,
     all: Arc<Mutex<BTreeMap<CallId, Arc<Stay>>>>,
     warden: Mutex<Option<Warden>>,
+    /// Held while a file is taken out: each takes room on the disk.
+    taking: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -54,11 +61,30 @@ struct Warden {
 
 impl Stays {
     pub(crate) fn new(bounds: StayBounds) -> Stays {
-        Stays { bounds, all: Arc::default(), warden: Mutex::default() }
+        Stays { bounds, all: Arc::default(), warden: Mutex::default(), taking: Mutex::default() }
+    }
+
+    /// One file is taken out at a time.
+    pub(crate) fn taking(&self) -> MutexGuard<'_, ()> {
+        lock(&self.taking)
+    }
+
+    /// Whether one may stay for so long.
+    pub(crate) fn may_last(&self, lifetime: Span) -> Result<(), Problem> {
+        let longest = self.bounds.longest;
+        if lifetime <= longest {
+            return Ok(());
+        }
+        let why = format!("it is to stay for {lifetime}, and {longest} is the most");
+        let problem = Problem::new("the sandbox would stay for too long", why, "ask for less");
+        Err(problem.of(ProblemKind::Blocked))
     }
 
     pub(crate) fn get(&self, id: CallId) -> Option<Arc<Stay>> {
-        lock(&self.all).get(&id).cloned()
+        let found = lock(&self.all).get(&id).cloned();
+        found.inspect(|stay| {
+            stay.notice_end();
+        })
     }
 
     /// The oldest first.
@@ -87,9 +113,11 @@ impl Stays {
         Ok(())
     }
 
-    /// Whether there is room for one that is to be made anew.
-    pub(crate) fn fits(&self, stay: &Stay, memory: Bytes) -> Result<(), Problem> {
-        self.has_room(&lock(&self.all), stay, memory)
+    /// The same for one that is to be made anew. Says whether it may.
+    pub(crate) fn renew(&self, stay: &Stay, memory: Bytes) -> Result<bool, Problem> {
+        let all = lock(&self.all);
+        self.has_room(&all, stay, memory)?;
+        Ok(stay.renew())
     }
 
     fn has_room(
@@ -98,7 +126,7 @@ impl Stays {
         wanted: &Stay,
         memory: Bytes,
     ) -> Result<(), Problem> {
-        let StayBounds { most, each } = self.bounds;
+        let StayBounds { most, each, .. } = self.bounds;
         if most == 0 {
             let why = "it would end with this process, and nobody else serves this home";
             let fix = "start one that stays: `hotcell resident start`";
@@ -114,9 +142,16 @@ impl Stays {
         if live().count() >= most {
             return full(format!("{most} stay, as many as there can be"));
         }
-        let own = live().filter(|stay| stay.owner == wanted.owner).count();
+        let of_tenant = || live().filter(|stay| stay.owner.tenant == wanted.owner.tenant);
+        // Through whatever door.
+        let own = of_tenant().filter(|stay| stay.owner.subject == wanted.owner.subject).count();
         if own >= each {
             return full(format!("this caller has {own}, as many as one may have"));
+        }
+        // Some are for others.
+        let share = most - most / 4;
+        if of_tenant().count() >= share {
+            return full(format!("this tenant has {share}, as many as one may have"));
         }
         let taken = live().map(|stay| stay.design.keep.limits.memory.get());
         let taken = taken.fold(wanted.design.keep.limits.memory.get(), u64::saturating_add);
@@ -133,7 +168,7 @@ impl Stays {
     /// From now on somebody looks at the time.
     pub(crate) fn watch(&self, record: &Record) {
         let mut warden = lock(&self.warden);
-        if warden.is_none() {
+        if warden.as_ref().is_none_or(|warden| warden.thread.is_finished()) {
             let (bell, rung) = sync_channel(1);
             let (all, record) = (Arc::clone(&self.all), record.clone());
             let work = move || watch(&all, &record, &rung);
@@ -181,12 +216,15 @@ fn watch(all: &Mutex<BTreeMap<CallId, Arc<Stay>>>, record: &Record, rung: &Recei
         let stays: Vec<_> = lock(all).values().filter(|stay| stay.is_live()).cloned().collect();
         let mut next = None;
         for stay in &stays {
+            let mut soon = |at: Instant| next = next.into_iter().chain([at]).min();
             if stay.notice_end() {
-                end(stay, "it was killed from outside", Some(record));
+                end_beside(stay, stay.why().unwrap_or_default(), record);
+                // What could not be removed is tried again.
+                soon(now + LOOK_EVERY);
             }
             match stay.due() {
-                Some((at, why)) if at <= now => end(stay, &why, Some(record)),
-                Some((at, _)) => next = next.into_iter().chain([at]).min(),
+                Some((at, why)) if at <= now => end_beside(stay, why, record),
+                Some((at, _)) => soon(at),
                 None => {}
             }
         }
@@ -204,9 +242,17 @@ fn watch(all: &Mutex<BTreeMap<CallId, Arc<Stay>>>, record: &Record, rung: &Recei
     }
 }
 
+/// Others do not wait for the end of this one.
+fn end_beside(stay: &Arc<Stay>, why: String, record: &Record) {
+    let (own, record) = (Arc::clone(stay), record.clone());
+    let end_it = move || end(&own, &why, Some(&record));
+    // Without a thread it is tried again in the next round.
+    thread::Builder::new().name("sandbox-end".into()).spawn(end_it).ok();
+}
+
 /// Stops one that nobody asked to be stopped, and records why.
 fn end(stay: &Stay, why: &str, record: Option<&Record>) {
-    // What cannot be removed now is tried again in the next round, or swept by the next process.
+    // What cannot be removed now is tried again, or swept by the next process.
     if !matches!(stay.stop(Some(why.to_owned())), Ok(true)) {
         return;
     }

@@ -13,7 +13,7 @@ use super::dir::Dir;
 use super::error::CgroupError;
 use super::find::{Role, Roles};
 use super::kill::{WAIT_MOST, kill_at_once, kill_members, thaw_v1, wait_until};
-use super::limits;
+use super::limits::{self, Dies};
 use super::parent::{Parent, Place};
 use super::parse::{self, Version};
 
@@ -25,6 +25,7 @@ pub struct Cgroup {
     /// Its name in the parent. No two runs of a process have the same.
     number: u64,
     limits: Limits,
+    dies: Dies,
     parts: Vec<Part>,
     is_removed: AtomicBool,
 }
@@ -76,17 +77,18 @@ impl Cgroup {
         parent: Arc<Parent>,
         number: u64,
         limits: &Limits,
+        dies: Dies,
     ) -> Result<Cgroup, CgroupError> {
         let parts = Vec::with_capacity(parent.places.len());
         let is_removed = AtomicBool::new(false);
-        let mut cgroup = Cgroup { parent, number, limits: *limits, parts, is_removed };
+        let mut cgroup = Cgroup { parent, number, limits: *limits, dies, parts, is_removed };
         let parent = cgroup.parent.clone();
         for place in &parent.places {
             let part = Part::make(place, number)?;
             cgroup.parts.push(part);
         }
         for part in &cgroup.parts {
-            limits::apply(&part.dir, part.version, part.roles, limits)?;
+            limits::apply(&part.dir, part.version, part.roles, limits, dies)?;
         }
         Ok(cgroup)
     }
@@ -224,7 +226,7 @@ impl Cgroup {
     pub fn read_back(&self) -> Result<Vec<(&'static str, String)>, CgroupError> {
         let mut all = Vec::new();
         for part in &self.parts {
-            limits::check_all(&part.dir, part.version, part.roles, &self.limits)?;
+            limits::check_all(&part.dir, part.version, part.roles, &self.limits, self.dies)?;
             all.extend(limits::seen(&part.dir, part.version, part.roles)?);
         }
         Ok(all)

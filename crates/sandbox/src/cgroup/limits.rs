@@ -26,14 +26,24 @@ const LONG_PERIOD: u64 = 1_000_000;
 /// The least quota that the kernel takes, in microseconds.
 const QUOTA_LEAST: u64 = 1_000;
 
+/// Who dies when there is no memory left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dies {
+    /// Everything: what is left of a run is of no use.
+    Together,
+    /// Who asked for more, and not the others who have this cgroup together.
+    Alone,
+}
+
 /// Sets the limits that `dir` is there for, and reads back each.
 pub(super) fn apply(
     dir: &Dir,
     version: Version,
     roles: Roles,
     limits: &Limits,
+    dies: Dies,
 ) -> Result<(), CgroupError> {
-    each(Act::Set, dir, version, roles, limits)
+    each(Act::Set, dir, version, roles, limits, dies)
 }
 
 /// Whether they still are what they have to be.
@@ -42,8 +52,9 @@ pub(super) fn check_all(
     version: Version,
     roles: Roles,
     limits: &Limits,
+    dies: Dies,
 ) -> Result<(), CgroupError> {
-    each(Act::Read, dir, version, roles, limits)
+    each(Act::Read, dir, version, roles, limits, dies)
 }
 
 /// What is done with a limit. What the kernel then holds is compared in any case.
@@ -68,11 +79,12 @@ fn each(
     version: Version,
     roles: Roles,
     limits: &Limits,
+    dies: Dies,
 ) -> Result<(), CgroupError> {
     for role in roles.iter() {
         match (role, version) {
             (Role::Memory, Version::V1) => memory_v1(act, dir, limits.memory)?,
-            (Role::Memory, Version::V2) => memory_v2(act, dir, limits.memory)?,
+            (Role::Memory, Version::V2) => memory_v2(act, dir, limits.memory, dies)?,
             (Role::Pids, _) => pids(act, dir, limits.pids)?,
             (Role::Cpu, Version::V1) => cpu_v1(act, dir, limits.cpu)?,
             (Role::Cpu, Version::V2) => cpu_v2(act, dir, limits.cpu)?,
@@ -138,11 +150,15 @@ fn memory_v1(act: Act, dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
     swap(act, dir, c"memory.memsw.limit_in_bytes", limit.get())
 }
 
-fn memory_v2(act: Act, dir: &Dir, limit: Bytes) -> Result<(), CgroupError> {
+fn memory_v2(act: Act, dir: &Dir, limit: Bytes, dies: Dies) -> Result<(), CgroupError> {
     bytes(act, dir, c"memory.max", limit.get())?;
     swap(act, dir, c"memory.swap.max", 0)?;
-    let is_one = |seen: &[u8]| parse::number(seen) == Some(1);
-    match one(act, dir, "memory", c"memory.oom.group", b"1", is_one) {
+    let (group, wanted): (&[u8], _) = match dies {
+        Dies::Together => (b"1", 1),
+        Dies::Alone => (b"0", 0),
+    };
+    let is_so = |seen: &[u8]| parse::number(seen) == Some(wanted);
+    match one(act, dir, "memory", c"memory.oom.group", group, is_so) {
         // Old kernels kill one process of the run instead of all.
         Err(e) if is_not_there(&e) => Ok(()),
         done => done,
@@ -303,7 +319,7 @@ mod tests {
     #[test]
     fn v2_gets_every_limit_and_no_swap() {
         let (path, dir) = with_files(&V2_FILES);
-        apply(&dir, Version::V2, ALL, &limits("64MiB", "1.5", "32")).unwrap();
+        apply(&dir, Version::V2, ALL, &limits("64MiB", "1.5", "32"), Dies::Together).unwrap();
         assert_eq!(text(path.path(), "memory.max"), "67108864");
         assert_eq!(text(path.path(), "memory.swap.max"), "0");
         assert_eq!(text(path.path(), "memory.oom.group"), "1");
@@ -316,9 +332,20 @@ mod tests {
     }
 
     #[test]
+    fn where_others_have_it_as_well_who_asks_for_too_much_dies_alone() {
+        let (path, dir) = with_files(&V2_FILES);
+        let wanted = limits("64MiB", "1.5", "32");
+        apply(&dir, Version::V2, ALL, &wanted, Dies::Alone).unwrap();
+        assert_eq!(text(path.path(), "memory.oom.group"), "0");
+        assert!(check_all(&dir, Version::V2, ALL, &wanted, Dies::Alone).is_ok());
+        assert!(check_all(&dir, Version::V2, ALL, &wanted, Dies::Together).is_err());
+    }
+
+    #[test]
     fn a_tiny_share_gets_a_longer_period_and_a_huge_count_the_most_there_is() {
         let (path, dir) = with_files(&V2_FILES);
-        apply(&dir, Version::V2, ALL, &limits("64MiB", "0.001", "2147483648")).unwrap();
+        apply(&dir, Version::V2, ALL, &limits("64MiB", "0.001", "2147483648"), Dies::Together)
+            .unwrap();
         assert_eq!(text(path.path(), "cpu.max"), "1000 1000000");
         assert_eq!(text(path.path(), "pids.max"), "4194304");
         assert_eq!(quota("0.01".parse().unwrap()), (1000, 100_000));
@@ -332,7 +359,8 @@ mod tests {
         // The longer text that was there shows through: the file does not take what is written.
         let (_path, dir) = with_files(&[("pids.max", "99999")]);
         let wanted = limits("64MiB", "1", "32");
-        let error = apply(&dir, Version::V2, Roles::of_one(Role::Pids), &wanted).unwrap_err();
+        let error = apply(&dir, Version::V2, Roles::of_one(Role::Pids), &wanted, Dies::Together)
+            .unwrap_err();
         assert_eq!(error.to_string(), "cannot set `pids.max` of controller `pids` to `32`");
         assert_eq!(error.cause.to_string(), "the kernel holds `32999` instead");
     }
@@ -349,18 +377,18 @@ mod tests {
         ];
         for (version, files) in [(Version::V1, v1), (Version::V2, V2_FILES)] {
             let (path, dir) = with_files(&files);
-            apply(&dir, version, ALL, &wanted).unwrap();
-            check_all(&dir, version, ALL, &wanted).unwrap();
+            apply(&dir, version, ALL, &wanted, Dies::Together).unwrap();
+            check_all(&dir, version, ALL, &wanted, Dies::Together).unwrap();
             for (file, _) in files {
                 let right = text(path.path(), file);
                 for wrong in ["max", "0 0", ""] {
                     std::fs::write(path.path().join(file), wrong).unwrap();
-                    let error = check_all(&dir, version, ALL, &wanted).unwrap_err();
+                    let error = check_all(&dir, version, ALL, &wanted, Dies::Together).unwrap_err();
                     assert_eq!((error.doing, &*error.file), ("read back", file), "{wrong}");
                 }
                 std::fs::write(path.path().join(file), right).unwrap();
             }
-            check_all(&dir, version, ALL, &wanted).unwrap();
+            check_all(&dir, version, ALL, &wanted, Dies::Together).unwrap();
         }
     }
 
@@ -370,7 +398,7 @@ mod tests {
         let (_path, dir) = with_files(&[("memory.max", "")]);
         let memory = Roles::of_one(Role::Memory);
         let wanted = limits("4097", "1", "32");
-        let error = apply(&dir, Version::V2, memory, &wanted).unwrap_err();
+        let error = apply(&dir, Version::V2, memory, &wanted, Dies::Together).unwrap_err();
         assert!(matches!(error.cause, Cause::ReadBack { .. }), "{error:?}");
     }
 
@@ -378,7 +406,7 @@ mod tests {
     fn a_missing_controller_is_named_with_the_file() {
         let (_path, dir) = with_files(&[]);
         let wanted = limits("64MiB", "1", "32");
-        let error = apply(&dir, Version::V2, ALL, &wanted).unwrap_err();
+        let error = apply(&dir, Version::V2, ALL, &wanted, Dies::Together).unwrap_err();
         assert_eq!(error.controller, "memory");
         assert_eq!(&*error.file, "memory.max");
         assert!(error.fix().contains("hotcell doctor"));
@@ -393,7 +421,7 @@ mod tests {
             ("cpu.cfs_period_us", "100000\n"),
             ("cpu.cfs_quota_us", ""),
         ]);
-        apply(&dir, Version::V1, ALL, &limits("64MiB", "0.5", "32")).unwrap();
+        apply(&dir, Version::V1, ALL, &limits("64MiB", "0.5", "32"), Dies::Together).unwrap();
         assert_eq!(text(path.path(), "memory.limit_in_bytes"), "67108864");
         assert_eq!(text(path.path(), "memory.memsw.limit_in_bytes"), "67108864");
         assert_eq!(text(path.path(), "cpu.cfs_quota_us"), "50000");

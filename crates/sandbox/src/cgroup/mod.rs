@@ -28,6 +28,7 @@ use hotcell_types::Limits;
 
 pub use error::{Cause, CgroupError, Missing, Unavailable};
 pub use group::{Cgroup, Entry, Stats};
+pub use limits::Dies;
 pub use sweep::Swept;
 
 use find::{Hierarchy, Host, Role};
@@ -73,11 +74,18 @@ impl Cgroups {
 
     /// A cgroup with these limits, set and read back. After a failure nothing is left.
     pub fn create(&self, limits: &Limits) -> Result<Cgroup, CgroupError> {
+        self.create_for(limits, Dies::Together)
+    }
+
+    /// The same, and who dies when there is no memory left.
+    pub fn create_for(&self, limits: &Limits, dies: Dies) -> Result<Cgroup, CgroupError> {
         let parent = self.parent()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        match Cgroup::create(parent.clone(), number, limits) {
+        match Cgroup::create(parent.clone(), number, limits, dies) {
             // systemd may remove an empty directory when a session ends that this process outlives.
-            Err(_) if !parent.is_there() => Cgroup::create(self.replace(&parent)?, number, limits),
+            Err(_) if !parent.is_there() => {
+                Cgroup::create(self.replace(&parent)?, number, limits, dies)
+            }
             done => done,
         }
     }
