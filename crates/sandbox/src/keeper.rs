@@ -39,10 +39,23 @@ pub(crate) struct Remains {
     pub(crate) cgroup: Option<Cgroup>,
     #[expect(dead_code, reason = "held until nothing is left that has it")]
     pub(crate) id: Option<Id>,
+    /// Nobody has to wait for anything of it.
+    pub(crate) is_nothing: bool,
+}
+
+impl Remains {
+    /// Leaves the rest to the launcher.
+    fn forget(mut self) {
+        debug_assert!(self.cgroup.is_none());
+        self.is_nothing = true;
+    }
 }
 
 impl Drop for Remains {
     fn drop(&mut self) {
+        if self.is_nothing {
+            return;
+        }
         let deadline = Instant::now() + BURIED_WITHIN;
         let is_gone = loop {
             match next_report(&self.socket, deadline) {
@@ -291,6 +304,10 @@ impl Keeper {
 impl Seat {
     /// The job's processes have ended.
     pub(crate) fn leave(self, remains: Remains) {
+        if self.like.is_none() {
+            // What it had is the sandbox's, so that nothing is to be removed, and nobody waits for its init.
+            return remains.forget();
+        }
         let keeper = Arc::clone(&self.keeper);
         // Cells for the next jobs come before the burial, which nobody waits for.
         drop(self);

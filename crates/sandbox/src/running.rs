@@ -620,7 +620,7 @@ impl Running {
         collected: Collected,
         full: Vec<Limit>,
     ) -> Outcome {
-        self.seat.leave(Remains { socket: self.socket, cgroup, id: self.id });
+        self.seat.leave(Remains { socket: self.socket, cgroup, id: self.id, is_nothing: false });
         let finished = Instant::now();
         let exit = end.ended.wait_status.and_then(exit_of);
         let oom_kills = stats.oom_kills.unwrap_or(0);

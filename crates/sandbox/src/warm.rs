@@ -352,7 +352,7 @@ impl Zygote {
         let started = base.launcher.start_zygote(&parts, &fds);
         started.map_err(|e| Refusal::of_talking("starting a zygote", e))?;
         drop(fds);
-        let body = Some(Remains { socket, cgroup, id });
+        let body = Some(Remains { socket, cgroup, id, is_nothing: false });
         let now = Instant::now();
         let (is_ready, is_outgrown, forks) = (false, false, 0);
         Ok(Zygote { seed, number, is_ready, is_outgrown, forks, begun: now, used: now, body })
